@@ -1060,25 +1060,34 @@ type scripted struct {
 	leasehold.Store
 	clock  *brokenClock
 	cancel context.CancelFunc
+	mu     sync.Mutex // because the two writes that try a store are sent side by side
 	steps  []string
 	reads  error // of the read after the step that sets it
 	writes int
 }
 
-func (s *scripted) write(put func() (string, error)) (string, error) {
+func (s *scripted) next() (step string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.writes++
-	if len(s.steps) == 0 {
-		return put()
+	if len(s.steps) > 0 {
+		step, s.steps = s.steps[0], s.steps[1:]
 	}
-	var step string
-	step, s.steps = s.steps[0], s.steps[1:]
-	switch step {
+	return step
+}
+
+func (s *scripted) write(put func() (string, error)) (string, error) {
+	switch s.next() {
+	case "":
+		return put()
 	case "late":
 		etag, err := put()
 		s.clock.suspend(13 * time.Second)
 		return etag, err
 	case "landed, unanswered, and unreadable":
 		_, _ = put()
+		s.mu.Lock()
+		defer s.mu.Unlock()
 		s.reads = errInjected
 		return "", errInjected
 	case "conflict":
@@ -1093,8 +1102,11 @@ func (s *scripted) write(put func() (string, error)) (string, error) {
 }
 
 func (s *scripted) Get(ctx context.Context, key string) (leasehold.Object, error) {
-	if err := s.reads; err != nil {
-		s.reads = nil
+	s.mu.Lock()
+	err := s.reads
+	s.reads = nil
+	s.mu.Unlock()
+	if err != nil {
 		return leasehold.Object{}, err
 	}
 	return s.Store.Get(ctx, key)

@@ -561,7 +561,7 @@ func TestOnStartedLeadingOfATermThatIsOver(t *testing.T) {
 
 func TestNamesOfOptionsInErrors(t *testing.T) {
 	_, err := k8slock.New(leasehold.NewMemStore(), key, time.Minute, leasehold.WithHolder(strings.Repeat("x", 2000)))
-	require.ErrorContains(t, err, "identity")
+	require.ErrorContains(t, err, "holder")
 }
 
 func TestNilArgumentsAreRefused(t *testing.T) {

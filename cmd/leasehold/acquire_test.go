@@ -98,28 +98,6 @@ func TestRenewAfterTheLeaseHasRunOut(t *testing.T) {
 	require.NoError(t, lease.Release(t.Context()))
 }
 
-func TestWhatIsNotAHandle(t *testing.T) {
-	t.Parallel()
-	for _, h := range []string{"x", "s3://b/k", "s3://b/k#", "s3://b/k#term=1", "s3://b/k#term=1-abc",
-		"s3://b/k#term=0-ABCDEFGHIJKLMNOPQRSTUVWXYZ",
-		"s3://b/k#term=x-ABCDEFGHIJKLMNOPQRSTUVWXYZ", "b/k#term=1-ABCDEFGHIJKLMNOPQRSTUVWXYZ"} {
-		for _, command := range []string{"renew", "release"} {
-			offline(t, command, h).complains(t, 64, "pass what acquire has printed")
-		}
-	}
-	old := "file://" + t.TempDir() + "/a#1-ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-	for _, command := range []string{"renew", "hold", "release"} {
-		offline(t, command, old).complains(t, 64, "of an earlier version of leasehold: release the lock with "+
-			"that version")
-	}
-	offline(t, "release", "--if-held", old).complains(t, 64, "of an earlier version of leasehold")
-	offline(t, "release").complains(t, 64, "LEASEHOLD_HANDLE")
-	offline(t, "release", "a", "b").complains(t, 64, "one handle, not 2")
-	r := offline(t, "run", "s3://b/k#term=1-ABCDEFGHIJKLMNOPQRSTUVWXYZ", "--", "true")
-	r.complains(t, 64, "as the handles for renew and release have")
-	require.NotContains(t, r.stderr, "ABCDEFG", "the secret is not logged")
-}
-
 // A handle of a term that does not go on costs one read at most, and nothing is written.
 func TestHandlesOfNoTerm(t *testing.T) {
 	t.Parallel()

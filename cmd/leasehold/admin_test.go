@@ -112,21 +112,3 @@ func TestAHandOverToAName(t *testing.T) {
 	candidates[2].says(t, "3") // which has the highest priority
 	require.Zero(t, candidates[1].wait(t))
 }
-
-func TestFlagsOfHandOvers(t *testing.T) {
-	t.Parallel()
-	p := newPlace(t)
-	const here = "127.0.0.1:0"
-	for text, flags := range map[string][]string{
-		"--admin needs --listen":             {"--admin", here},
-		`--admin "127.0.0.1" is not`:         {"--listen", here, "--admin", "127.0.0.1"},
-		`--admin ":8081" is not`:             {"--listen", here, "--admin", ":8081"},
-		"invalid port":                       {"--listen", here, "--admin", "127.0.0.1:99999"},
-		"--priority needs --listen":          {"--priority", "1"},
-		`invalid argument "high" for "--pri`: {"--listen", here, "--priority", "high"},
-	} {
-		finish(t, p.command(append(append([]string{"elect"}, flags...), p.url, "--", "true")...)).complains(t, 64, text)
-	}
-	finish(t, p.command("run", "--listen", here, "--admin", here, p.url, "--", "true")).complains(t, 64,
-		"unknown flag: --admin")
-}

@@ -42,39 +42,3 @@ func TestALockThatCannotBeCreatedIsNotHeld(t *testing.T) {
 		})
 	}
 }
-
-func TestALockBelowAnother(t *testing.T) {
-	t.Parallel()
-	server := testserver.VersityGW(t)
-	b := bucket{t, server, server.Bucket(t)}
-	b.run("run", b.url("jobs/report"), "--", "true").succeeds(t)
-	for _, flag := range []string{"--no-wait", "--wait=1h"} {
-		b.run("run", flag, "--held-code=0", b.url("jobs/report/daily"), "--", "echo", "ran").
-			complains(t, 78, "ObjectParentIsFile: Object parent already exists as a file. (this server keeps objects "+
-				"as files")
-	}
-	b.run("run", b.url("daily/report"), "--", "true").succeeds(t)
-	b.run("run", "--no-wait", "--held-code=0", b.url("daily"), "--", "echo", "ran").complains(t, 78,
-		"no key can be below another one")
-}
-
-// MinIO has both locks, and its listing hides the one below the other, as the help and the pages
-// say. If this fails, MinIO lists it now, and they are wrong.
-func TestMinIOListsNoLockBelowAnother(t *testing.T) {
-	t.Parallel()
-	b := newBucket(t)
-	keys := func(r result) (all []string) {
-		r.succeeds(t)
-		for _, v := range views(t, r.out) {
-			all = append(all, v.Key)
-		}
-		return all
-	}
-	b.run("run", b.url("jobs/report/daily"), "--", "true").succeeds(t)
-	require.Equal(t, []string{"jobs/report/daily"}, keys(b.run("list", "-o", "json", b.url("jobs/"))))
-	b.run("run", b.url("jobs/report"), "--", "true").succeeds(t)
-	require.Equal(t, []string{"jobs/report"}, keys(b.run("list", "-o", "json", b.url("jobs/"))))
-	b.run("run", b.url("jobs/report/daily"), "--", "true").succeeds(t)
-	require.Equal(t, []string{"jobs/report", "jobs/report/daily"}, keys(b.run("status", "-o", "json",
-		b.url("jobs/report"), b.url("jobs/report/daily"))))
-}

@@ -12,40 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The exit code tells the end of the command from that of the lease.
-func TestExitCodesOfRun(t *testing.T) {
-	for name, c := range map[string]struct {
-		script string
-		code   int
-	}{
-		"success":             {"exit 0", 0},
-		"failure":             {"exit 3", 3},
-		"a code of leasehold": {"exit 79", 79},
-		"killed":              {"kill -9 $$", 128 + 9},
-		"terminated":          {"kill $$", 128 + 15},
-		"its process group":   {"kill -15 -$$", 128 + 15},
-		"its lease was broken": {
-			`leasehold break --token "$LEASEHOLD_TOKEN" "$URL" >/dev/null; while :; do sleep 0.05; done`,
-			79,
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			p := newPlace(t)
-			require.NoError(t, os.Symlink(program, p.dir+"/leasehold"))
-			cmd := p.command("run", "--ttl", "3s", p.url, "--", "sh", "-c", c.script)
-			cmd.Env = append(cmd.Env, "PATH="+p.dir+":"+os.Getenv("PATH"), "URL="+p.url)
-			r := finish(t, cmd)
-			require.Equal(t, c.code, r.code, "%s", r.stderr)
-			require.Equal(t, name == "its lease was broken",
-				strings.Contains(r.stderr, "\nleasehold: the command was ended"), "%s", r.stderr)
-			record, err := p.lock().Inspect(t.Context())
-			require.NoError(t, err)
-			require.True(t, record.Released())
-		})
-	}
-}
-
 // leasehold ends by the signal that has ended its command, or leasehold while it waits, and leaves
 // no core file. Any other end of the command is an exit code.
 func TestEndsByTheSignalOfItsCommand(t *testing.T) {

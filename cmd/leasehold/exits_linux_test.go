@@ -165,7 +165,18 @@ func TestExitCodesOfEachCommandOfThePage(t *testing.T) {
 		require.NoError(t, s.Process.Signal(syscall.SIGTERM))
 		require.Equal(t, code, s.wait(t), "%s: %s", args, &s.stderr)
 	}
+	all := map[string]bool{"0": true, "64": true, "128+n": true} // which the loops above have shown
 	for command := range onPage {
 		require.ElementsMatch(t, onPage[command], got[command], "%s", command)
+		for _, code := range got[command] {
+			all[code] = true
+		}
 	}
+	_, table, _ := strings.Cut(page(t), "| exit code | meaning |\n")
+	table, _, _ = strings.Cut(table, "\n\n")
+	var listed []string
+	for _, row := range regexp.MustCompile(`(?m)^\| ([^-].*?) \| `).FindAllStringSubmatch(table, -1) {
+		listed = append(listed, row[1])
+	}
+	require.ElementsMatch(t, slices.Collect(maps.Keys(all)), listed)
 }

@@ -79,27 +79,3 @@ func TestNoWaitForATableThatCannotBeReached(t *testing.T) {
 	require.Regexp(t, "^leasehold: cannot reach the store at "+nobody.URL+": .*connection refused", r.lastLine())
 	require.Less(t, time.Since(began), 5*time.Minute, "a TTL is an hour")
 }
-
-// What an SDK says of an answer that there was none of is for those who ask for more.
-func TestTheNoiseOfAnSDK(t *testing.T) {
-	t.Parallel()
-	nobody := httptest.NewServer(nil)
-	nobody.Close()
-	b := bucketAt(t, nobody.URL)
-	const noise = "StatusCode: 0, RequestID: , HostID: , "
-	r := b.run("run", "--wait", "1s", b.url("a"), "--", "true")
-	require.Contains(t, r.stderr, "acquiring the lock failed, will retry")
-	require.Contains(t, r.stderr, "connection refused")
-	require.NotContains(t, r.stderr, "RequestID")
-	require.Contains(t, b.run("run", "-v", "--wait", "1s", b.url("a"), "--", "true").stderr, noise)
-
-	busy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(http.StatusServiceUnavailable)
-		_, _ = w.Write([]byte("<Error><Code>SlowDown</Code><Message>later</Message></Error>"))
-	}))
-	t.Cleanup(busy.Close)
-	b.server.Endpoint = busy.URL
-	b.run("run", "-n", b.url("a"), "--", "true").complains(t, 69, "StatusCode: 503, api error SlowDown: later")
-	b.run("run", "-n", "-v", b.url("a"), "--", "true").complains(t, 69,
-		"StatusCode: 503, RequestID: , HostID: , api error")
-}

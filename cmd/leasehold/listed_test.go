@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"cloud.google.com/go/storage"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/api/option"
 
@@ -17,6 +18,7 @@ import (
 	"github.com/leasehold-go/leasehold/azblobstore"
 	"github.com/leasehold-go/leasehold/createonly"
 	"github.com/leasehold-go/leasehold/gcsstore"
+	"github.com/leasehold-go/leasehold/internal/testkit/testserver"
 )
 
 // oddKeys are keys that a Go program's lock can have, and that the path of a URL would read
@@ -113,4 +115,30 @@ func TestAListedURLNamesItsLock(t *testing.T) {
 				return finish(t, command(env, args...))
 			})
 	})
+}
+
+// newGCSBucket makes a bucket of this name on fake-gcs-server.
+func newGCSBucket(t testing.TB, name string) (endpoint string) {
+	endpoint = testserver.FakeGCS(t)
+	client, err := gcsstore.NewClient(t.Context(), option.WithoutAuthentication(),
+		option.WithEndpoint(endpoint+"/storage/v1/"))
+	require.NoError(t, err)
+	defer client.Close()
+	require.NoError(t, client.Bucket(name).Create(t.Context(), "project", &storage.BucketAttrs{}))
+	return endpoint
+}
+
+// newGCS makes a bucket of this name, and returns what runs the program there.
+func newGCS(t *testing.T, name string) (endpoint string, gs func(args ...string) result) {
+	endpoint = newGCSBucket(t, name)
+	return endpoint, func(args ...string) result {
+		cmd := bucket{t: t}.command(args...)
+		cmd.Env = plainEnviron()
+		for i, v := range cmd.Env {
+			if strings.HasPrefix(v, "STORAGE_EMULATOR_HOST=") {
+				cmd.Env[i] = "IGNORED="
+			}
+		}
+		return finish(t, cmd)
+	}
 }

@@ -333,47 +333,6 @@ func TestURLsOfALeaderThatCannotBeUsed(t *testing.T) {
 	}
 }
 
-func TestFlagsOfListen(t *testing.T) {
-	t.Parallel()
-	var requests atomic.Int64
-	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { requests.Add(1) }))
-	defer server.Close()
-	used, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer used.Close()
-	const here = "127.0.0.1:0"
-	for text, flags := range map[string][]string{
-		"--advertise needs --listen":            {"--advertise", "http://10.0.0.7"},
-		`--listen "10.0.0.7" is not HOST:PORT`:  {"--listen", "10.0.0.7"},
-		`--listen "10.0.0.7:" is not HOST:PORT`: {"--listen", "10.0.0.7:"},
-		"--listen :8080 is every address":       {"--listen", ":8080"},
-		"--listen 0.0.0.0:0 is every address":   {"--listen", "0.0.0.0:0"},
-		"--listen [::]:0 is every address":      {"--listen", "[::]:0"},
-		"invalid port":                          {"--listen", "127.0.0.1:99999"},
-		"address already in use (choose":        {"--listen", used.Addr().String()},
-		"exclude each other":                    {"--listen", here, "--metadata", "url=http://10.0.0.7"},
-		"--listen is empty":                     {"--listen", ""},
-		`--advertise "http://0.0.0.0:1" names`:  {"--listen", here, "--advertise", "http://0.0.0.0:1"},
-		`--advertise "https://[::]" names`:      {"--listen", here, "--advertise", "https://[::]"},
-		`--advertise "ftp://a" is not`:          {"--listen", here, "--advertise", "ftp://a"},
-		`--advertise "10.0.0.7:8080" is not`:    {"--listen", here, "--advertise", "10.0.0.7:8080"},
-		`--advertise "http://" is not`:          {"--listen", here, "--advertise", "http://"},
-		`--advertise "http://a:0" is not`:       {"--listen", here, "--advertise", "http://a:0"},
-		`--advertise "http://a/?b" is not`:      {"--listen", here, "--advertise", "http://a/?b"},
-		`--advertise "http://a/#b" is not`:      {"--listen", here, "--advertise", "http://a/#b"},
-		"--advertise has user information":      {"--listen", here, "--advertise", "http://eve:secret@a"},
-	} {
-		sub := []string{"run", "elect"}[len(text)%2]
-		cmd := exec.CommandContext(t.Context(), program, append(append([]string{sub}, flags...),
-			"s3://bucket/a?endpoint="+server.URL, "--", "true")...)
-		cmd.Env = append(plainEnviron(), "AWS_ACCESS_KEY_ID=a", "AWS_SECRET_ACCESS_KEY=b")
-		r := finish(t, cmd)
-		r.complains(t, 64, text)
-		require.NotContains(t, r.stderr, "secret")
-	}
-	require.Zero(t, requests.Load(), "requests before the flags were checked")
-}
-
 // A process that waits is healthy while the store answers.
 func TestTheHealthOfAProcessThatWaits(t *testing.T) {
 	t.Parallel()

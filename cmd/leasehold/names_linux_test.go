@@ -103,25 +103,6 @@ func TestNamesAreNoCommandsForTheTerminal(t *testing.T) {
 	}
 }
 
-// Objects whose keys no lock can have are shown, and hide no others.
-func TestListOfKeysThatNoLockHas(t *testing.T) {
-	p := newPlace(t)
-	p.record("a", leasehold.Record{Token: 1, Holder: "alice", Nonce: "x"})
-	p.record("\u202ea", leasehold.Record{Token: 1, Holder: "alice", Nonce: "x"})
-	for _, name := range []string{"%1b%5b2%4a", "%0a", "%5c", "UPPER", "%zz", "foo~bar"} {
-		require.NoError(t, os.WriteFile(filepath.Join(p.dir, name+".object"), []byte("x"), 0o600))
-	}
-	r := offline(t, "list", "file://"+p.dir+"/")
-	r.succeeds(t)
-	plain(t, r.out, 9)
-	require.Regexp(t, `(?m)^\\x1b\[2J +corrupt .*control character`, r.out)
-	require.Regexp(t, `(?m)^\\n +corrupt `, r.out)
-	require.Regexp(t, `(?m)^\\u202ea +free +1 +\(alice\)`, r.out)
-	require.Regexp(t, `(?m)^UPPER.object +corrupt .*not an object of leasehold`, r.out)
-	require.Regexp(t, `(?m)^foo~bar.object +corrupt `, r.out)
-	require.Regexp(t, `(?m)^a +free +1 +\(alice\)`, r.out)
-}
-
 // What cannot be read is there all the same.
 func TestListShowsWhatCannotBeRead(t *testing.T) {
 	onlyMe := asNobody(t)

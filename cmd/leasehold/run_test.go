@@ -41,63 +41,6 @@ func TestRunPassesOnWhatACommandNeeds(t *testing.T) {
 	require.EqualValues(t, 1, rec.Token)
 }
 
-func TestRunExitCodes(t *testing.T) {
-	t.Parallel()
-	b := newBucket(t)
-	url := b.url("locks/codes")
-	for code := range map[int]bool{0: true, 1: true, 64: true, 255: true} {
-		require.Equal(t, code, b.run("run", url, "--", "sh", "-c", fmt.Sprint("exit ", code)).code)
-	}
-	require.Equal(t, 128+9, b.run("run", url, "--", "sh", "-c", "kill -9 $$").code)
-	require.Equal(t, 128+15, b.run("run", url, "--", "sh", "-c", "kill $$").code)
-
-	before, err := b.lock("locks/codes").Inspect(t.Context())
-	require.NoError(t, err)
-	b.run("run", url, "--", "no-such-command").complains(t, 127, `there is no command "no-such-command"`)
-	b.run("run", url, "--", "./no-such-command").complains(t, 127, `there is no command "./no-such-command"`)
-	plain := filepath.Join(t.TempDir(), "plain")
-	require.NoError(t, os.WriteFile(plain, nil, 0o600))
-	b.run("run", url, "--", plain).complains(t, 126, "cannot be executed")
-	after, err := b.lock("locks/codes").Inspect(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, before, after, "the lock was not taken")
-
-	// What only exec(2) finds out.
-	broken := filepath.Join(t.TempDir(), "broken")
-	require.NoError(t, os.WriteFile(broken, []byte("#!/no/such/shell\n"), 0o700))
-	b.run("run", url, "--", broken).complains(
-		t, 127, `the interpreter "/no/such/shell" of its first line is missing: no such file`)
-	require.NoError(t, os.WriteFile(broken, []byte("#! /bin/sh\r\nexit 0\r\n"), 0o700))
-	b.run("run", url, "--", broken).complains(t, 127, `the interpreter "/bin/sh\r" of its first line is missing`)
-	require.NoError(t, os.WriteFile(broken, []byte{0, 1, 2}, 0o700))
-	b.run("run", url, "--", broken).complains(t, 126, "exec format error")
-	released, err := b.lock("locks/codes").Inspect(t.Context())
-	require.NoError(t, err)
-	require.True(t, released.Released())
-}
-
-func TestRunWhileTheLockIsHeld(t *testing.T) {
-	t.Parallel()
-	b := newBucket(t)
-	lease, err := b.lock("locks/held", leasehold.WithHolder("another")).Acquire(t.Context())
-	require.NoError(t, err)
-	defer lease.Release(t.Context())
-	url := b.url("locks/held")
-	b.run("run", "-n", url, "--", "echo", "ran").complains(t, 75, `lock is held by "another" with token 1`)
-	began := time.Now()
-	waited := b.run("run", "--wait", "1s", url, "--", "echo", "ran")
-	require.Equal(t, 75, waited.code, "%s", waited.stderr)
-	require.Empty(t, waited.out)
-	require.Contains(t, waited.stderr, "the lock is held by another", "it says whom it waits for")
-	require.Contains(t, waited.stderr, `gave up after 1s (--wait): held by "another" with token 1`)
-	require.GreaterOrEqual(t, time.Since(began), time.Second)
-	r := b.run("run", "-n", "--held-code", "0", url, "--", "echo", "ran")
-	r.succeeds(t)
-	require.Empty(t, r.out)
-	require.Equal(t, 9, b.run("run", "-n", "--held-code", "9", url, "--", "echo", "ran").code)
-	b.run("run", "-n", "--wait", "1s", url, "--", "true").complains(t, 64, "exclude each other")
-}
-
 // A job that never waits still gets the lock of a holder that is gone.
 func TestRunWithoutWaitAfterACrash(t *testing.T) {
 	t.Parallel()

@@ -161,30 +161,6 @@ func TestSharedLockInATable(t *testing.T) {
 	end()
 }
 
-func TestFlagsOfALockInATable(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	url := "file://" + dir + "/x"
-	for text, args := range map[string][]string{
-		"exclude each other":        {"--shared", "--slots", "2"},
-		"0 is not between 1":        {"--slots", "0"},
-		"free only after the TTL":   {"--slots", "2", "--crash-drain", "1s"},
-		"--listen is for the URL":   {"--shared", "--listen", "127.0.0.1:0"},
-		"not between 1 and 1000000": {"--slots", "1000001"},
-		"longer than 512 bytes":     {"--lock", strings.Repeat("x", 513)},
-	} {
-		offline(t, append(append([]string{"run"}, args...), url, "--", "true")...).complains(t, 64, text)
-	}
-	require.NoFileExists(t, filepath.Join(dir, "x.object"))
-	offline(t, "run", url, "--", "true").succeeds(t)
-	for _, more := range [][]string{{"-n"}, {}} { // it is a lock
-		r := offline(t, append(append([]string{"run", "--shared", "--ttl", "2s"}, more...), url, "--", "true")...)
-		require.Equal(t, 78, r.code, "%s", r.stderr)
-		require.Contains(t, r.stderr,
-			"it is a lock, not a table of locks (leave --lock, --shared and --slots out, or give another URL)")
-	}
-}
-
 // beats is a command that writes the time to a file, again and again.
 func beats(file string) []string {
 	return []string{"sh", "-c", `while :; do date +%s%N >>"$0"; sleep 0.01; done`, file}

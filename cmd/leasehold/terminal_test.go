@@ -30,12 +30,12 @@ type terminal struct {
 	ended  chan struct{} // closed when no process has the terminal any more
 }
 
-// onTerminal starts a command as the first one of a new terminal.
-func onTerminal(t *testing.T, cmd *exec.Cmd) *terminal {
-	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+// startOnTerminal starts a command as the first one of a new terminal, and returns its other end.
+func startOnTerminal(t *testing.T, cmd *exec.Cmd) (master int) {
+	master, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	require.NoError(t, err)
-	require.NoError(t, unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0))
-	number, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
+	require.NoError(t, unix.IoctlSetPointerInt(master, unix.TIOCSPTLCK, 0))
+	number, err := unix.IoctlGetInt(master, unix.TIOCGPTN)
 	require.NoError(t, err)
 	slave, err := os.OpenFile(fmt.Sprint("/dev/pts/", number), os.O_RDWR|unix.O_NOCTTY, 0)
 	require.NoError(t, err)
@@ -43,6 +43,24 @@ func onTerminal(t *testing.T, cmd *exec.Cmd) *terminal {
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	require.NoError(t, cmd.Start())
+	return master
+}
+
+// onRawTerminal starts a command as the first one of a new terminal, which hangUp takes away.
+// Nobody reads what is written there.
+func onRawTerminal(t *testing.T, cmd *exec.Cmd) (hangUp func()) {
+	master := startOnTerminal(t, cmd)
+	hangUp = sync.OnceFunc(func() { unix.Close(master) })
+	t.Cleanup(func() {
+		hangUp()
+		killSession(cmd.Process.Pid)
+	})
+	return hangUp
+}
+
+// onTerminal starts a command as the first one of a new terminal.
+func onTerminal(t *testing.T, cmd *exec.Cmd) *terminal {
+	master := os.NewFile(uintptr(startOnTerminal(t, cmd)), "/dev/ptmx")
 	done := make(chan struct{})
 	term := &terminal{t: t, master: master, shell: cmd, ended: done}
 	go func() {
@@ -280,26 +298,4 @@ func TestBreakAsksAtATerminal(t *testing.T) {
 	term.types("n\n")
 	require.NoError(t, cmd.Wait(), "%s", term.shows())
 	require.NotContains(t, term.shows(), "by force?")
-}
-
-// onRawTerminal starts a command as the first one of a new terminal, which hangUp takes away.
-// Nobody reads what is written there.
-func onRawTerminal(t *testing.T, cmd *exec.Cmd) (hangUp func()) {
-	master, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
-	require.NoError(t, err)
-	require.NoError(t, unix.IoctlSetPointerInt(master, unix.TIOCSPTLCK, 0))
-	number, err := unix.IoctlGetInt(master, unix.TIOCGPTN)
-	require.NoError(t, err)
-	slave, err := os.OpenFile(fmt.Sprint("/dev/pts/", number), os.O_RDWR|unix.O_NOCTTY, 0)
-	require.NoError(t, err)
-	defer slave.Close()
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	require.NoError(t, cmd.Start())
-	hangUp = sync.OnceFunc(func() { unix.Close(master) })
-	t.Cleanup(func() {
-		hangUp()
-		killSession(cmd.Process.Pid)
-	})
-	return hangUp
 }
