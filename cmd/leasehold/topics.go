@@ -138,8 +138,8 @@ Not covered:
 - Writes that are already on their way. Pass LEASEHOLD_TOKEN to what you write to, and let it refuse
   lower tokens.
 
-In a PID namespace that has the /proc of another one, as after unshare --pid --fork, or no /proc,
-"run" and "elect" exit with 78 and start nothing. Add --mount-proc.`},
+Without a /proc, or in a PID namespace that sees the /proc of another one, as after unshare --pid
+--fork, "run" and "elect" exit with 78 and start nothing. Add --mount-proc to unshare.`},
 	{"exit-codes", "The meaning of each exit code", exitCodeTable() + `
 
 After 64, 69, 75, 77, 78, 126 and 127, the command of "run" has not run. The same is true of the code
@@ -294,8 +294,8 @@ fields of an SDK's errors are left out.
 No lease waits for a reader of standard error. While the reader is stopped, such as a pager, up to 256
 lines are kept, further lines are dropped, and a later line reports how many.
 
-TAB completes commands, flags, and URLs by the keys in the store. A store that does not answer within
-a second completes nothing.`},
+TAB completes commands, flags, the values of --on-crash and --output, and URLs by the keys in the
+store. A store that does not answer within a second completes nothing.`},
 	{"checks", "The checks of doctor", `A check fails, or warns (w), for these reasons:
 
   endpoint       the server cannot be reached
