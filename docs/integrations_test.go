@@ -62,7 +62,7 @@ func TestNightly(t *testing.T) {
 var (
 	goBlock = regexp.MustCompile("(?s)```go\n(.*?)```")
 	pages   = []string{
-		"integrations.md", "fencing.md", "handover.md", "tables.md", "../k8slock/README.md",
+		"integrations.md", "migrate.md", "fencing.md", "handover.md", "tables.md", "../k8slock/README.md",
 		"../gocronlock/README.md", "../gcsstore/README.md",
 		"../azblobstore/README.md", "../otellock/README.md", "../promlock/README.md",
 	}

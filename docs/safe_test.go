@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What docs/why-it-is-safe.md names is what the files of the proof have: their actions, the parts
-// of their invariants, and who answers for guards.
-func TestTheProofIsThatOfItsFiles(t *testing.T) {
+// The page names what the files of the proof have: their actions, the parts of their invariants,
+// and the parties that answer for guards.
+func TestWhyItIsSafeNamesWhatTheProofHas(t *testing.T) {
 	page, err := os.ReadFile("why-it-is-safe.md")
 	require.NoError(t, err)
 	quoted := regexp.MustCompile("`([A-Za-z]+)`")
