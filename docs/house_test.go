@@ -1,7 +1,9 @@
 package docs_test
 
 import (
+	"fmt"
 	"go/ast"
+	"go/doc"
 	"go/parser"
 	"go/token"
 	"go/types"
@@ -18,15 +20,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A file of the root uses what stands below it on the map of CONTRIBUTING: the files of the API
-// first, then acquisition, term, observation, decision, and at the bottom records and stores. The
-// uses that run upwards are few.
+// The map of CONTRIBUTING has each file of the root, and each uses what is below it there: the
+// files of the API first, then acquisition, term, observation, decision, and at the bottom records
+// and stores. The uses that run upwards are few.
 func TestTheRootRunsDownwards(t *testing.T) {
 	const maxUpwards = 8 // names of the one file that the other uses
 	page, err := os.ReadFile("../CONTRIBUTING.md")
 	require.NoError(t, err)
 	_, text, _ := strings.Cut(string(page), "\n## The map\n")
-	text, _, _ = strings.Cut(text, "\n| directory |")
+	text, _, _ = strings.Cut(text, "\n| package |")
 	floor := make(map[string]int)
 	set := token.NewFileSet()
 	var files []*ast.File
@@ -38,7 +40,13 @@ func TestTheRootRunsDownwards(t *testing.T) {
 			files = append(files, file)
 		}
 	}
-	require.Greater(t, len(files), 20)
+	here, err := filepath.Glob("../*.go")
+	require.NoError(t, err)
+	for _, path := range here {
+		name := filepath.Base(path)
+		_, ok := floor[name]
+		assert.True(t, ok || strings.HasSuffix(name, "_test.go"), "not on the map: %s", name)
+	}
 	info := types.Info{Uses: make(map[*ast.Ident]types.Object)}
 	// what other packages have is not asked for
 	others := types.Config{Importer: emptyImporter{}, Error: func(error) {}}
@@ -113,42 +121,41 @@ func (emptyImporter) Import(path string) (*types.Package, error) {
 	return p, nil
 }
 
-// Each file of the root stands on the map of CONTRIBUTING, and each directory with code; and
-// nothing stands there that is gone.
+// The map of CONTRIBUTING has each package, with the first sentence of its comment. RENDER=1 writes
+// this table.
 func TestTheMapIsTrue(t *testing.T) {
-	page, err := os.ReadFile("../CONTRIBUTING.md")
-	require.NoError(t, err)
-	_, text, ok := strings.Cut(string(page), "\n## The map\n")
-	require.True(t, ok)
-	text, _, _ = strings.Cut(text, "\n## ")
-	files, err := filepath.Glob("../*.go")
-	require.NoError(t, err)
-	for _, file := range files {
-		if name := filepath.Base(file); !strings.HasSuffix(name, "_test.go") {
-			assert.True(t, strings.Contains(text, "`"+name+"`"), "not on the map: %s", file)
-		}
-	}
-	for i, quoted := range strings.Split(text, "`") {
-		if i%2 == 0 || strings.ContainsAny(quoted, " *") || !strings.HasSuffix(quoted, "/") &&
-			!strings.HasSuffix(quoted, ".go") {
+	const name, header = "../CONTRIBUTING.md", "| package | what belongs there |\n| --- | --- |\n"
+	says := make(map[string]string) // by the directory of the package
+	for _, path := range goFiles(t) {
+		dir := strings.TrimPrefix(filepath.ToSlash(filepath.Dir(path)), "../")
+		if strings.HasSuffix(path, "_test.go") || dir == ".." || strings.Contains(dir, "testdata") {
 			continue
 		}
-		_, here := os.Stat(filepath.Join("..", quoted))
-		_, command := os.Stat(filepath.Join("../cmd/leasehold", quoted))
-		assert.True(t, here == nil || command == nil, "on the map, and gone: %s", quoted)
-	}
-	for _, room := range []string{"internal", "internal/proof", "internal/testkit", "cmd/leasehold/internal"} {
-		dirs, err := filepath.Glob("../" + room + "/*")
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.PackageClauseOnly|parser.ParseComments)
 		require.NoError(t, err)
-		require.NotEmpty(t, dirs)
-		for _, dir := range dirs {
-			at := "`" + room + "/" + filepath.Base(dir) + "`"
-			if name := filepath.Base(dir); room == "internal" && (name == "proof" || name == "testkit") {
-				at = "| `" + room + "/" + name + "/"
-			}
-			assert.True(t, strings.Contains(text, at), "not on the map: %s", dir)
+		if says[dir] == "" {
+			says[dir] = new(doc.Package).Synopsis(file.Doc.Text())
 		}
 	}
+	var rows strings.Builder
+	for _, dir := range slices.Sorted(maps.Keys(says)) {
+		assert.NotEmpty(t, says[dir], "%s has no package comment", dir)
+		what := regexp.MustCompile(`^(Package|Command) \w+ |\.$`).ReplaceAllString(says[dir], "")
+		what = regexp.MustCompile(`\[([\w.]+)\]`).ReplaceAllString(what, "$1")
+		fmt.Fprintf(&rows, "| `%s` | %s |\n", dir, what)
+	}
+	page, err := os.ReadFile(name)
+	require.NoError(t, err)
+	before, after, ok := strings.Cut(string(page), header)
+	require.True(t, ok)
+	had, after, ok := strings.Cut(after, "\n\n")
+	require.True(t, ok)
+	if os.Getenv("RENDER") == "1" {
+		rendered := before + header + rows.String() + "\n" + after
+		require.NoError(t, os.WriteFile(name, []byte(rendered), 0o644))
+		return
+	}
+	assert.Equal(t, rows.String(), had+"\n", "RENDER=1 go test -run TestTheMapIsTrue ./docs writes it")
 }
 
 // What runs in a user's program does not use what only proves it: no file of a published package,

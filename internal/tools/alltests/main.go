@@ -7,6 +7,10 @@
 //
 // A package may take as long as it needs, because a busy machine is no fault of it. Once its tests
 // neither start, nor print, nor end for too long, it is stopped, and shows its goroutines.
+//
+// gotestsum 1.13.0 cannot replace this program. It prints nothing until a package has ended, runs
+// nothing again after a panic, and does not report which skipped tests need a server. It runs one
+// go test, where alltests runs two side by side, one of them with the race detector.
 package main
 
 import (

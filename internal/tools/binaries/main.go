@@ -23,7 +23,11 @@ import (
 	"time"
 )
 
-// maxSize is the size of the largest program that is published, in bytes.
+// maxSize is the limit of the size of each published program, in bytes. The largest is that of
+// darwin/amd64: 41.4 MB, of which 18.5 MB are machine code, 14.9 MB are Go's tables for stack
+// traces, and 6.0 MB are constants and types. Of the machine code 26 % is the standard library,
+// 25 % the SDK for S3, 22 % the client for Cloud Storage with gRPC and OpenTelemetry, 18 % the
+// client for Azure (two thirds of it Apache Arrow, for its lists of blobs), and 4 % leasehold.
 const maxSize = 40 << 20
 
 var platforms = []string{
@@ -128,7 +132,7 @@ func check(file, version string) error {
 			"worktree", file, info.Main.Version, version)
 	}
 	if stat.Size() > maxSize {
-		return fmt.Errorf("%s has %d bytes, over the limit of %d: docs/releasing.md says what weighs", file,
+		return fmt.Errorf("%s has %d bytes, over the limit of %d: see maxSize for what weighs", file,
 			stat.Size(), maxSize)
 	}
 	return nil
