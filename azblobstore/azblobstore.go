@@ -45,7 +45,8 @@ import (
 //
 // Errors that retrying cannot fix match [leasehold.ErrPermanent] and say what to do. Before the
 // server's first answer, so do faults that keep every request from reaching it, such as an unknown
-// host or missing credentials. Later those count as temporary.
+// host or missing credentials. Later those count as temporary. No error text has the signature of a
+// SAS.
 //
 // A reply counts as Azure's if it has the header x-ms-request-id, and, if it refuses,
 // x-ms-error-code. Any other reply, such as a proxy's page, says nothing about the blob, so it is a
