@@ -17,11 +17,12 @@ import (
 	htransport "google.golang.org/api/transport/http"
 )
 
-// NewClient is [storage.NewClient] for locks. The client reads by the JSON API, which distinguishes
-// a missing bucket from a missing object. Its [Transport] shows a [Store] the raw replies, so that
-// the Store can tell a proxy's page from a success and [WithServerClock] can read the Date header.
-// NewClient honours STORAGE_EMULATOR_HOST. The client cannot sign URLs. For mutual TLS or another
-// universe domain, give [storage.NewClient] an HTTP client of your own on a [Transport].
+// NewClient returns a client for locks, with the options of [storage.NewClient]. The client reads
+// by the JSON API, which distinguishes a missing bucket from a missing object. Its [Transport]
+// shows a [Store] the raw replies, so that the Store can distinguish a proxy's page from a success,
+// and [WithServerClock] can read the Date header. NewClient honours STORAGE_EMULATOR_HOST. The
+// client cannot sign URLs. For mutual TLS or another universe domain, pass your own HTTP client on
+// a [Transport] to [storage.NewClient].
 func NewClient(ctx context.Context, opts ...option.ClientOption) (*storage.Client, error) {
 	opts = append([]option.ClientOption{option.WithScopes(storage.ScopeReadWrite)}, opts...)
 	if os.Getenv("STORAGE_EMULATOR_HOST") != "" {
