@@ -50,7 +50,7 @@ func NewClient(ctx context.Context, opts ...option.ClientOption) (*storage.Clien
 
 // Transport returns base with a hook that shows each reply to a [Store]. Use it to build your own
 // HTTP client instead of [NewClient]: pass a client with this transport to [storage.NewClient] in
-// [option.WithHTTPClient]. base must authenticate requests itself; nil means
+// [option.WithHTTPClient]. base must authenticate requests itself. nil means
 // [http.DefaultTransport]. The result is safe for concurrent use if base is.
 func Transport(base http.RoundTripper) http.RoundTripper {
 	if base == nil {

@@ -136,7 +136,7 @@ func (s *Store) check(client *storage.Client) error {
 	return nil
 }
 
-// Describe returns that the store enforces conditions, and that the shortest TTL is 6 s: a lock
+// Describe returns that the store enforces conditions, and that the shortest TTL is 6 s. A lock
 // with this TTL is renewed every 2 s, and Cloud Storage accepts one write per second to one object.
 // Err matches [leasehold.ErrPermanent] if the arguments of [New] cannot work: a nil client, an
 // invalid bucket name, an invalid key prefix, or a slack that is too small. Describe sends no
