@@ -51,7 +51,7 @@ import (
 //
 //	go test -v -run TakeoverAfterACrash .
 //
-// This time is LeaseDuration plus the time until client-go reads again, every 10 to 22 s.
+// The takeover time is LeaseDuration plus the time until client-go reads again, every 10 to 22 s.
 const (
 	LeaseDuration = 60 * time.Second
 	RenewDeadline = 40 * time.Second
