@@ -45,7 +45,8 @@
 // A create that does not overwrite must be atomic, and LIST strongly consistent: it shows all that
 // was created before it began, in any order. If a LIST does not show a write's own version, the
 // write fails with [leasehold.ErrUnsafeStore], so [leasehold.CheckStore] finds stores whose LIST
-// lags, as far as a lag shows within its time. The page docs/stores.md says what servers document.
+// lags, as far as a lag shows within its time. The page
+// https://github.com/leasehold-go/leasehold/blob/main/docs/stores.md says what servers document.
 //
 // Nobody may delete objects of a lock by hand, and no lifecycle rule may. If a version that must
 // exist is missing, each read fails with [leasehold.ErrPermanent], and no lock writes without one.
@@ -59,8 +60,9 @@
 //
 // # Requests
 //
-// A read is a LIST, a GET and a LIST. A write of a known version is a GET, a PUT, a LIST, and a
-// DELETE of the version that is K older. The DELETE is sent in the background and may be lost:
+// A read, such as a poll, is a LIST, a GET and a LIST. A write of a known version, such as a
+// renewal or a release, is a GET, a PUT, a LIST, and a DELETE of the version that is K older. An
+// acquisition is a read and a write. The DELETE is sent in the background and may be lost:
 // later writes make up for it. A write that finds more than 2K versions waits for its deletes, and
 // a warning by [log/slog.Default] says once why they fail. Where LIST is not in the order of names
 // and more than [Listed] versions are left, [S3.List] reads all pages.
