@@ -62,8 +62,9 @@
 //
 // # Requests
 //
-// A read is a LIST, a GET and a LIST. A write of a known version is a GET, a PUT, a LIST, and a
-// DELETE of the version that is K older. The DELETE is sent in the background and may be lost:
+// A read, such as a poll, is a LIST, a GET and a LIST. A write of a known version, such as a
+// renewal or a release, is a GET, a PUT, a LIST, and a DELETE of the version that is K older. An
+// acquisition is a read and a write. The DELETE is sent in the background and may be lost:
 // later writes make up for it. A write that finds more than 2K versions waits for its deletes, and
 // a warning by [log/slog.Default] says once why they fail. If LIST is not in the order of names and
 // more than [Listed] versions are left, [S3.List] reads all pages.
