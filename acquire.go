@@ -24,8 +24,8 @@ var (
 	errResumedLate = errors.New("the renewal took longer than the lease would have lasted: try again")
 )
 
-// acquisition is one try of a Lock to get a lease. Meanwhile no other goroutine of the Lock
-// acquires or leads.
+// acquisition is one try of a Lock to get a lease. No other goroutine of the Lock acquires or leads
+// at the same time.
 type acquisition struct {
 	*Lock
 	ctx      context.Context // of the caller
@@ -135,8 +135,8 @@ func (a *acquisition) begin(t *term, was string) *Lease {
 	return lease
 }
 
-// writeNewTerm writes a new term over version v. If others were faster, or the new term is over
-// before it began, next is the version that is there now. So it is if the store is unsafe. settling
+// writeNewTerm writes a new term over version v. If others were faster, or the new term ended
+// before it began, or the store is unsafe, next is the version that is in the store now. settling
 // outlasts ctx, and the write itself takes half of that time at most.
 func (r *register) writeNewTerm(ctx, settling context.Context, v *version) (t *term, next *version, err error) {
 	token, err := r.tokens.next(v.rec)
@@ -168,15 +168,15 @@ func (r *register) writeNewTerm(ctx, settling context.Context, v *version) (t *t
 	return r.newTerm(written, sent, secret), nil, nil
 }
 
-// writeResumed renews the term of v, which the handle names. If something else has been written
-// meanwhile, next is the version that is there now.
+// writeResumed renews the term of v, which the handle names. If another write has landed since v
+// was read, next is the version that is in the store now.
 func (r *register) writeResumed(ctx, settling context.Context, v *version,
 	h handle.Handle) (t *term, next *version, err error) {
 	sent, rec := r.clock.Now(), v.rec // validity counts from before the first byte is sent
 	rec.Holder, rec.Metadata = r.holder, r.metadata
 	former := formerLease{v.rec.TTL, v.readAfter - v.age + r.withDrift(v.rec.TTL)}
 	r.renewed(&rec, sent, former)
-	// Until the term goes on here, this write is not one that this Lock owns and may replace at
+	// Until the term continues here, this Lock does not own this write and may not replace it at
 	// once. If it lands after Resume has failed, the process that had the term may still act under
 	// it.
 	rec.Nonce = r.process.NewNonce()
@@ -193,7 +193,7 @@ func (r *register) writeResumed(ctx, settling context.Context, v *version,
 	return t, nil, nil
 }
 
-// tooLate reports whether a lease that counts from then would be over.
+// tooLate reports whether a lease that counts from then would have ended.
 func (r *register) tooLate(sent clock.Reading) bool {
 	return r.clock.Now().Elapsed(sent) >= r.ttl-r.margin
 }
@@ -218,7 +218,7 @@ func (r *register) writeOver(
 		if storeapi.Permanent(err) {
 			return nil, nil, err
 		}
-		// Whatever the answer was, only the nonce tells whether the write has landed.
+		// Whatever the answer was, only the nonce shows whether the write has landed.
 		now, readErr := r.read(settling)
 		switch {
 		case readErr != nil && storeapi.Refused(err):
@@ -254,7 +254,7 @@ func (r *register) refusedInVain(v *version, err error) error {
 // notFree is the error of a try that found v, which may not be replaced.
 func (r *register) notFree(v *version, why verdict) error {
 	// Azure refuses a create while another's is still going up, and until that has ended answers
-	// 404 to reads. A store that goes on so for a TTL is broken.
+	// 404 to reads. A store that does so for a TTL is broken.
 	if err := r.memory.refusesFor(r.ttl); !v.exists && err != nil {
 		return lockerr.OutcomeUnknown(err)
 	}
@@ -286,7 +286,7 @@ func (r *register) cutOff(ctx context.Context, why, leftover error) error {
 }
 
 // leftover reports whether v is an acquisition of this Lock that is not released, and with which no
-// term has begun. A term frees its own record, or leaves it to run out.
+// term has begun. A term releases its own record, or leaves it to expire.
 func (l *Lock) leftover(v *version) bool {
 	seen, t := l.observed(v), l.term.Load()
 	seen.asks = undoer

@@ -10,24 +10,28 @@ import (
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
-// TryAcquire waits for nobody who lives. If the holder has renewed within its TTL, or another
-// candidate is faster, the error matches [ErrHeld] and wraps a [*HeldError]. Other errors match
-// [ErrPermanent] or ctx's error, or are temporary.
+// TryAcquire returns a lease if the lock can be taken now, and does not wait for a running holder.
+// If the holder has renewed within its TTL, or another candidate is faster, the error matches
+// [ErrHeld] and wraps a [*HeldError]. Other errors match [ErrPermanent] or ctx's error, or are
+// temporary.
 //
-// TryAcquire outlasts a holder that is gone, so that a program that asks once, in a new process
-// each time, gets the lock of one that has crashed. A holder seems gone if its record says so by
-// the wall clocks of the two machines, give or take [WithSkewAllowance]. TryAcquire then watches
-// the lock, as [Lock.Acquire] does. Once it has seen no change for the holder's TTL, it has the
-// lock; any change is ErrHeld. If ctx's deadline is earlier than that, TryAcquire returns ErrHeld
-// at once, and the HeldError says how long it would take. A wrong clock costs one of these two
-// answers some time, and never decides who has the lock. If the store refuses to create an object
-// that it does not have, another candidate may be creating it, and TryAcquire watches in the same
-// way. After a TTL the error no longer matches ErrHeld.
+// TryAcquire does wait for the lock of a holder that seems to have crashed, so that a program that
+// tries once, in a new process each time, gets that lock. A holder seems to have crashed if its
+// record says so by the wall clocks of the two machines, give or take [WithSkewAllowance].
+// TryAcquire then watches the lock, as [Lock.Acquire] does. Once it has seen no change for the
+// holder's TTL, it takes the lock. After any change it returns ErrHeld. If ctx's deadline is too
+// early for that, TryAcquire returns ErrHeld at once, and the HeldError says how long it would
+// take. A wrong clock can delay one of these two answers, but never decides which process has the
+// lock.
 //
-// ctx bounds the call, not the lease: its values are kept, its deadline and cancellation are not.
-// If ctx ends while a write is under way, the call waits for the answer and releases what it has
-// acquired, within the time of one attempt: see [WithTTL]. If that fails, the error says so. A call
-// waits until a try of another goroutine on the same Lock is over.
+// If the store refuses to create an object that it does not have, another candidate may be creating
+// it, and TryAcquire watches in the same way. After a TTL the error no longer matches ErrHeld.
+//
+// ctx bounds the call, not the lease: the lease's context has the values of ctx, but neither its
+// deadline nor its cancellation. If ctx ends while a write is under way, the call waits for the
+// answer and releases what it has acquired, within the time of one attempt: see [WithTTL]. If the
+// release fails, the error says so. A call waits until a try of another goroutine on the same Lock
+// has ended.
 func (l *Lock) TryAcquire(ctx context.Context) (*Lease, error) {
 	if err := l.made(); err != nil {
 		return nil, err
@@ -40,17 +44,20 @@ func (l *Lock) TryAcquire(ctx context.Context) (*Lease, error) {
 	return l.renewed(lease, err)
 }
 
-// Acquire waits until it has the lock or ctx ends. If ctx ends, the error matches both ctx's error
-// and the last error that stood in the way, such as [ErrHeld]. A deadline within the holder's TTL
-// is too early for the lock of a holder that is gone: the [*HeldError] says so, and how long it
-// takes. Acquire reads the lock about once per poll interval ([WithPollInterval]), and also when
-// the lease that it waits for can expire, and after [Lock.Wake]. While the store fails, it tries
-// again after pauses that grow up to the TTL, or to 30 s if that is shorter. It returns at once
-// with an error that waiting cannot fix (those named at [Lock.TryAcquire]), or if ctx belongs to a
-// lease of this same lock. A client that has never reached the store, because the host is unknown
-// or credentials could not be had, may do so soon: that is waited for until ctx's deadline, or for
-// a TTL if ctx has none. While Acquire waits it may try the store: see [StoreInfo]. It uses ctx as
-// TryAcquire does.
+// Acquire waits until it has the lock, and returns its lease. If ctx ends first, the error matches
+// both ctx's error and the last error that kept it from the lock, such as [ErrHeld]. A deadline
+// within the holder's TTL is too early for the lock of a crashed holder: the [*HeldError] says so,
+// and how long it takes. Acquire uses ctx as [Lock.TryAcquire] does.
+//
+// Acquire reads the lock about once per poll interval ([WithPollInterval]), when the lease that it
+// waits for can expire, and after [Lock.Wake]. While the store fails, Acquire tries again after
+// pauses that grow up to the TTL, or to 30 s if that is shorter. While it waits it may try the
+// store: see [StoreInfo].
+//
+// Acquire returns at once with an error that waiting cannot fix (one that matches [ErrPermanent]),
+// or if ctx belongs to a lease of this same lock. If the client has never reached the store,
+// because the host is unknown or there are no credentials, Acquire waits until ctx's deadline, or
+// for a TTL if ctx has none.
 func (l *Lock) Acquire(ctx context.Context) (*Lease, error) {
 	if err := l.made(); err != nil {
 		return nil, err
@@ -58,8 +65,9 @@ func (l *Lock) Acquire(ctx context.Context) (*Lease, error) {
 	return l.renewed(l.campaign(ctx, context.WithoutCancel(ctx), storeapi.Permanent, nil))
 }
 
-// Do waits for the lock as [Lock.Acquire] does, and runs fn under it as [Lease.Do] does, with the
-// errors of both. The end of ctx ends the wait, and fn's context descends from ctx.
+// Do runs fn while it holds the lock: it waits for the lock as [Lock.Acquire] does, and runs fn as
+// [Lease.Do] does, with the errors of both. The end of ctx ends the wait, and fn's context descends
+// from ctx.
 func (l *Lock) Do(ctx context.Context, fn func(ctx context.Context, lease *Lease) error) error {
 	if err := l.made(); err != nil {
 		return err
@@ -81,8 +89,8 @@ func (l *Lock) renewed(lease *Lease, err error) (*Lease, error) {
 	return lease, nil
 }
 
-// campaign tries until it has the lock, ctx ends, or final says so of an error. Before that, found,
-// which may be nil, is told who holds the lock. The lease's context descends from parent.
+// campaign tries until it has the lock, ctx ends, or final reports true for an error. Before that,
+// found, which may be nil, gets the holder of the lock. The lease's context descends from parent.
 func (l *Lock) campaign(
 	ctx, parent context.Context, final func(error) bool, found func(*HeldError),
 ) (*Lease, error) {
@@ -152,8 +160,8 @@ func (l *Lock) leavesToOthers(err error) bool {
 	return l.place().Store == nil // Stores that cannot be compared share a line, so theirs may be another lock
 }
 
-// mayPass reports whether a wait that began then is to go on although the client has never reached
-// the store. It goes on until ctx's deadline, or for a TTL if that has none.
+// mayPass reports whether a wait that began then is to continue although the client has never
+// reached the store. It continues until ctx's deadline, or for a TTL if ctx has none.
 func (l *Lock) mayPass(ctx context.Context, began time.Duration, err error) bool {
 	_, limited := ctx.Deadline()
 	return errors.Is(err, ErrUnsent) && (limited || l.clock.Now().Mono-began < l.ttl)
@@ -175,8 +183,9 @@ func (l *Lock) rest() time.Duration {
 	return l.turns.Rest(l.clock.Now().Mono, l.poll)
 }
 
-// outlasted says for a campaign which errors are final where the lock was found so: those by which
-// somebody lives, and all if the store has failed for longer than the watch takes.
+// outlasted says for a campaign which errors are final for a lock that was found so: errors that
+// show a running holder or candidate, and all errors once the store has failed for longer than the
+// watch takes.
 func (l *Lock) outlasted(found *HeldError) func(error) bool {
 	limit := found.Wait
 	if found.creating() {

@@ -14,10 +14,10 @@ import (
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
-// The canary: some servers ignore the conditions of writes, and locks on them do not exclude
-// anybody. So a process tries each store, once, with two writes that must be refused. Whoever waits
-// for a lock sends them meanwhile, with what it has just read. Otherwise the first acquisition
-// sends them, with the record that it has just written. So nothing is lost if they are carried out.
+// The canary: some servers ignore the conditions of writes, and locks on them exclude no process.
+// So a process tries each store, once, with two writes that must be refused. A candidate sends them
+// while it waits for a lock, with what it has just read. Otherwise the first acquisition sends
+// them, with the record that it has just written. So nothing is lost if they are carried out.
 
 // canaryOf returns the canary of a store, or nil if the store is known to enforce its conditions.
 // S3Stores of one client and bucket share one. A Store that is not a pointer has one for each Lock.
@@ -47,7 +47,7 @@ func (r *register) tryStore(ctx context.Context, written *version, suspect bool)
 	}, func(answered <-chan struct{}) { _ = clock.Wait(ctx, r.clock, r.attempt, answered) })
 }
 
-// trial is that of a version and its body.
+// trial returns the trial of the store with a version and its body.
 func (r *register) trial(v *version, body []byte) canary.Trial {
 	mark := canary.Mark()
 	marked := slices.Concat(body, mark)
@@ -79,7 +79,8 @@ func (r *register) runTrial(ctx context.Context, trial canary.Trial) (unsafe err
 	return unsafe
 }
 
-// waiter is somebody who waits for a lock. Meanwhile it tries the store, which delays nothing else.
+// waiter is a candidate that waits for a lock. It tries the store while it waits, which delays
+// nothing else.
 type waiter struct {
 	ctx   context.Context         // ends with the caller's, or if the store is unsafe
 	end   context.CancelCauseFunc // ends ctx
@@ -102,8 +103,7 @@ func (w *waiter) ended(ctx context.Context, last, err error) error {
 }
 
 // tryStore tries the store's conditions on v, of which body has just been read. The writes carry
-// these very bytes. If they do not fit into an object, or v is not the record of a living holder,
-// nothing is sent.
+// these very bytes. If they do not fit into an object, or v has been released, nothing is sent.
 func (w *waiter) tryStore(r *register, v *version, body []byte) {
 	if w == nil || !v.exists || v.rec.Released() || len(body)+canary.MarkSize > wire.MaxSize {
 		return

@@ -9,7 +9,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/storecheck"
 )
 
-// Report says what [CheckStore] found.
+// Report is the result of [CheckStore].
 type Report struct {
 	ConditionalPuts    bool // creates and updates are refused when they must be, also under concurrency
 	ConditionalDeletes bool // so are deletes; locks do not need this
@@ -33,18 +33,21 @@ const (
 // CheckStore checks whether the store enforces its preconditions for these credentials. It sends
 // about 50 requests, on keys that begin with keyPrefix.
 //
-// The error matches [ErrUnsafeStore] if conditional puts are not enforced, as on S3 servers that
-// silently ignore the headers, or if a read does not show the write before it, as behind a cache,
-// and says what went wrong. Where a server enforces the conditions of creates alone, the error
-// names package createonly. It also matches ErrUnsafeStore if the store reports ages of objects
-// ([WithServerClock]) that are higher than they can be, which takes a second to measure. Any other
-// error, such as access denied or a time-out, leaves the question open. A Store that reports that
-// it cannot work ([StoreInfo]) is refused with its own error.
+// The error matches [ErrUnsafeStore] and says what went wrong in these cases:
 //
-// The objects have fresh keys and are removed again. Without the permission to delete, two objects
-// stay and are used again by the next check: keyPrefix + "-probe" and keyPrefix + "-delete" (see
-// [Report]). Any number of processes may check the same store with the same prefix at the same
-// time.
+//   - Conditional puts are not enforced, as on S3 servers that silently ignore the headers. If a
+//     server enforces the conditions of creates alone, the error names package createonly.
+//   - A read does not show the write before it, as behind a cache.
+//   - The store reports ages of objects ([WithServerClock]) that are higher than they can be, which
+//     takes a second to measure.
+//
+// Any other error, such as access denied or a time-out, leaves the question open. A Store that
+// reports that it cannot work ([StoreInfo]) is refused with its own error.
+//
+// The objects have fresh keys, and CheckStore removes them again. Without the permission to delete,
+// two objects remain, and the next check uses them again: keyPrefix + "-probe" and keyPrefix +
+// "-delete" (see [Report]). Any number of processes may check the same store with the same prefix
+// at the same time.
 func CheckStore(ctx context.Context, s Store, keyPrefix string) (Report, error) {
 	if why := storeapi.BadKey(keyPrefix + storecheck.LongestSuffix); why != "" {
 		return Report{}, fmt.Errorf("leasehold: %w: a key with the prefix %.80q %s: use a path such as \"locks/check\"",

@@ -10,7 +10,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
-// asker is who wants to replace a version that it does not hold.
+// asker is the role in which a version is replaced that the asker does not hold.
 type asker uint8
 
 const (
@@ -20,7 +20,7 @@ const (
 	breaker                // by force, a term of this token
 )
 
-// observation is what somebody who wants to replace the lock object knows of it at one moment.
+// observation is what an asker knows of the lock object at one moment.
 type observation struct {
 	asks   asker
 	handle handle.Handle // of an heir; of a breaker, its token alone
@@ -34,7 +34,7 @@ type observation struct {
 	later       Record        // the latest that was seen before a version that is revived: its term may go on
 	handedOver  bool          // its holder has signed that it may be replaced; nobody has restored it
 	writtenByUs bool          // this Lock wrote this version and has no live term; nobody has restored it
-	// the holder has this candidate's name, but is another process; nobody has restored it
+	// the holder has this candidate's name, but is another process; the version was not restored
 	sameHolder bool
 }
 
@@ -44,8 +44,7 @@ type verdict struct {
 	reason  string
 	wait    time.Duration // if not free for a candidate: how long until it is, unless the object changes
 	revived bool          // if not free: the version is old, and nobody's any more
-	// if not free: its holder has not renewed for so long, by wall clocks, which say nothing for
-	// sure
+	// if not free: how long its holder has not renewed, by wall clocks, which prove nothing
 	silent time.Duration
 	gone   bool  // if not free: silent is not what it is while a holder lives
 	lost   error // if not free for an heir: why the term cannot go on
@@ -90,8 +89,8 @@ func (o *options) decide(s observation) verdict {
 }
 
 // silence is how long ago r was written, by the wall clocks of its writer and of this machine, and
-// whether that says that its writer is gone. It may be wrong, so it never decides who leads: only
-// what a caller is told, and who is watched.
+// whether its writer seems to have crashed. Wall clocks may be wrong, so this never decides which
+// process leads. It decides only what a HeldError says, and whether TryAcquire watches the lock.
 func (o *options) silence(r Record, wall time.Time) (silent time.Duration, gone bool) {
 	if !byLock(r) { // renewed_at may be of an earlier term
 		return wall.Sub(r.ExpiresAt), wall.Sub(r.ExpiresAt) > o.skew
@@ -100,8 +99,8 @@ func (o *options) silence(r Record, wall time.Time) (silent time.Duration, gone 
 	return silent, silent < -o.skew || silent > r.TTL+o.skew
 }
 
-// mayResume is decide for the heir of a term. Who keeps the members that it does not know, and has
-// only changed expires_at, is no heir, and is honoured as by a candidate.
+// mayResume is decide for the heir of a term. A foreign client that has only changed expires_at,
+// and has kept the members that it does not know, is honoured as by a candidate.
 func (o *options) mayResume(s observation) verdict {
 	r, token := s.rec, s.handle.Token
 	lost := func(format string, args ...any) verdict {
@@ -145,9 +144,9 @@ func (o *options) foreign(r Record, s observation) time.Duration {
 	return min(wall, wire.MaxTTL) + 1 // Sub saturates in far years
 }
 
-// byLock reports whether expires_at is what a Lock writes beside the other members. A foreign
-// client knows only expires_at and token. It may drop the other members, or keep them as it has
-// read them, the ttl and the holder of an earlier term among them.
+// byLock reports whether expires_at is what a Lock writes together with the other members. A
+// foreign client knows only expires_at and token. It may drop the other members, or keep them as it
+// has read them, the ttl and the holder of an earlier term among them.
 func byLock(r Record) bool {
 	return r.TTL > 0 && r.ExpiresAt.Sub(r.RenewedAt.Add(r.TTL)).Abs() < time.Millisecond // rounded in the record
 }

@@ -15,29 +15,31 @@ import (
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
-// Callbacks are the functions that an [Elector] calls. Each may be nil. For those who know
-// client-go: OnStoppedLeading is called only after OnStartedLeading, once that has returned and the
-// lock has been released; and [Elector.RunOnce] is what client-go calls Run.
+// Callbacks are the functions that an [Elector] calls. Each may be nil. Unlike in client-go,
+// OnStoppedLeading is called only after OnStartedLeading has returned and the lock has been
+// released, and never without an OnStartedLeading before it. What client-go calls Run is
+// [Elector.RunOnce].
 type Callbacks struct {
-	// OnStartedLeading is called on Run's goroutine when a term begins. ctx ends before anyone else
-	// can lead. The function must then return, because until it does the elector neither releases
-	// the lock nor campaigns again. If it returns earlier, the elector leads on until the term
-	// ends. If it panics, the term ends, the lock is released, and the panic goes on.
+	// OnStartedLeading is called on Run's goroutine when a term begins. ctx ends before any other
+	// elector can lead. The function must then return, because until it does the elector neither
+	// releases the lock nor campaigns again. If the function returns earlier, the elector keeps
+	// leading until the term ends. If it panics, the term ends, the lock is released, and Run
+	// re-panics.
 	OnStartedLeading func(ctx context.Context, lease *Lease)
-	// OnStoppedLeading is called on Run's goroutine, once for each OnStartedLeading, after that has
-	// returned and the lock has been released. cause matches [ErrLost], or [ErrReleased] after a
-	// Resign, or is the cause of Run's ctx.
+	// OnStoppedLeading is called on Run's goroutine, once for each OnStartedLeading, after
+	// OnStartedLeading has returned and the lock has been released. cause matches [ErrLost], or
+	// [ErrReleased] after a Resign, or is the cause of Run's ctx.
 	OnStoppedLeading func(cause error)
-	// OnNewLeader is called for every term that this elector sees begin, including its own, in
-	// order and one call at a time. For its own term, it is called just before OnStartedLeading. A
-	// term that is resumed does not begin again, but [Elector.Leader] has its new holder.
-	// OnNewLeader should be quick, because a waiting elector does not poll while it runs. It may
-	// call Resign only with a ctx that has ended.
+	// OnNewLeader is called for every term that this elector sees begin, including its own terms,
+	// in order and one call at a time. For a term of this elector, the call comes just before
+	// OnStartedLeading. A resumed term does not begin again, but [Elector.Leader] has its new
+	// holder. OnNewLeader should be quick, because a waiting elector does not poll while the
+	// callback runs. It may call Resign only with a ctx that has ended.
 	OnNewLeader func(r Record)
 }
 
-// Elector campaigns for a lock, leads while it holds it, and campaigns again. All methods are safe
-// for concurrent use.
+// Elector campaigns for a lock, leads while it holds the lock, and campaigns again. All methods are
+// safe for concurrent use.
 type Elector struct {
 	lock    *Lock
 	cb      Callbacks
@@ -57,9 +59,9 @@ type leadership struct {
 	over  chan struct{} // closed after OnStoppedLeading
 }
 
-// NewElector returns an elector for a lock, whose options it uses. It refuses a lock with
-// [WithManualRenewal], and one that [NewLock] did not make. Several electors may use one lock: they
-// are kept apart like processes.
+// NewElector returns an elector that campaigns for l with the options of l. It refuses a lock with
+// [WithManualRenewal], and one that [NewLock] did not make. Several electors may use one lock, and
+// at most one of them leads at a time.
 func NewElector(l *Lock, cb Callbacks) (*Elector, error) {
 	if err := l.made(); err != nil {
 		return nil, err
@@ -70,25 +72,25 @@ func NewElector(l *Lock, cb Callbacks) (*Elector, error) {
 	return &Elector{lock: l, cb: cb, rest: math.MinInt64}, nil
 }
 
-// Run campaigns, leads, and campaigns again, until ctx ends. Then it steps down: it cancels the
-// context of OnStartedLeading, waits for that to return while the lease is still renewed, for one
-// TTL at most, releases the lock as [Lease.Do] does, and calls OnStoppedLeading. The end of ctx is
-// how Run is stopped, so Run returns nil then, whatever the cause, unless the release has failed or
-// the store has never answered. Run uses its caller's goroutine, and a second one while a renewal
-// is under way. It leaves none.
+// Run campaigns, leads, and campaigns again, until ctx ends. Then it steps down. It cancels the
+// context of OnStartedLeading and waits for OnStartedLeading to return, while the lease is still
+// renewed, for one TTL at most. After that it releases the lock as [Lease.Do] does, and calls
+// OnStoppedLeading. Run then returns nil, whatever the cause of ctx's end, unless the release has
+// failed or the store has never answered. Run uses its caller's goroutine, and a second one while a
+// renewal is under way. It leaves no goroutine behind.
 //
 // Until it has led or has found the lock held, Run returns errors that retrying cannot fix, as
-// [Lock.Acquire] does. They match [ErrPermanent]. After that it treats them as temporary and backs
-// off, except the one of a store that has carried out a write whose condition did not hold. Run may
-// be called again after it has returned. A second Run at the same time is an error.
+// [Lock.Acquire] does. They match [ErrPermanent]. After that Run treats such errors as temporary
+// and backs off, unless the store has carried out a write whose condition did not hold. Run may be
+// called again after it has returned. A second Run at the same time is an error.
 func (e *Elector) Run(ctx context.Context) error { return e.run(ctx, math.MaxInt) }
 
-// RunOnce is Run for a single term. It returns after the first term has ended, with an error that
-// matches [ErrLost] if the term was lost. After a Resign, the next Run or RunOnce begins with the
-// rest that Resign names.
+// RunOnce campaigns until it has led one term, and returns when the term has ended, or earlier
+// where [Elector.Run] would return. The error matches [ErrLost] if the term was lost. After a
+// Resign, the next Run or RunOnce begins with the pause that Resign names.
 func (e *Elector) RunOnce(ctx context.Context) error { return e.run(ctx, 1) }
 
-// run is Run until so many terms have ended.
+// run is Run, but ends after this number of terms.
 func (e *Elector) run(ctx context.Context, terms int) error {
 	if err := e.lock.made(); err != nil {
 		return err
@@ -152,7 +154,7 @@ func (e *Elector) letOthersPass(ctx context.Context) error {
 	return c.Sleep(ctx, e.rest-now)
 }
 
-// sawLeader takes the record of a lock that somebody holds.
+// sawLeader takes the record of a lock that is held.
 func (e *Elector) sawLeader(r Record) {
 	last := e.leader.Swap(&r)
 	if e.cb.OnNewLeader != nil && (last == nil || !sameTerm(*last, r)) {
@@ -160,8 +162,8 @@ func (e *Elector) sawLeader(r Record) {
 	}
 }
 
-// calling runs a callback on Run's goroutine. Meanwhile Run sends no requests, which is not the
-// store's fault.
+// calling runs a callback on Run's goroutine. Run sends no requests until the callback returns, so
+// Check must not blame the store for that time.
 func (e *Elector) calling(name string, callback func()) {
 	turn := func(runs *string) {
 		e.since.Store(int64(e.lock.clock.Now().Mono))
@@ -172,7 +174,7 @@ func (e *Elector) calling(name string, callback func()) {
 	callback()
 }
 
-// lead runs the callbacks of a term under its lease until the term is over. ctx is that of Run.
+// lead runs the callbacks of a term under its lease until the term ends. ctx is the context of Run.
 func (e *Elector) lead(ctx context.Context, lease *Lease) error {
 	l, term := e.lock, &leadership{lease: lease, over: make(chan struct{})}
 	e.leading.Store(term)
@@ -213,8 +215,8 @@ func (e *Elector) IsLeader() bool {
 	return term != nil && term.lease.ctx.Err() == nil && term.lease.Valid()
 }
 
-// Leader returns the record of the leader seen last, and whether there was one. That may be this
-// elector itself, and its term may have ended. Leader sends no request and never blocks.
+// Leader returns the record of the leader seen last, and whether there was one. The leader may be
+// this elector itself, and its term may have ended. Leader sends no request and never blocks.
 func (e *Elector) Leader() (Record, bool) {
 	if term := e.leading.Load(); term != nil {
 		return term.lease.Record(), true
@@ -226,11 +228,12 @@ func (e *Elector) Leader() (Record, bool) {
 	return r.clone(), true
 }
 
-// Resign steps down as at the end of Run's ctx, and then gives the others two poll intervals to
-// take over before the elector campaigns again. It waits until OnStoppedLeading has returned, or
-// ctx ends, whose error it then returns. Under the context of the term, which OnStartedLeading
-// gets, it returns nil at once, because it would wait for its own caller. Under the context of a
-// term that is over, and if the elector does not lead, it does nothing.
+// Resign steps down as Run does at the end of its ctx. The elector then gives other candidates two
+// poll intervals to take over before it campaigns again. Resign waits until OnStoppedLeading has
+// returned. If ctx ends first, it returns ctx's error. If ctx belongs to the current term, as the
+// context of OnStartedLeading does, Resign returns nil at once, because it would otherwise wait for
+// its own caller. If ctx belongs to a term that has ended, or if the elector does not lead, Resign
+// does nothing.
 func (e *Elector) Resign(ctx context.Context) error {
 	term := e.leading.Load()
 	if term == nil {
@@ -252,10 +255,11 @@ func (e *Elector) Resign(ctx context.Context) error {
 	}
 }
 
-// Check is for a health endpoint, as [Lock.Check] is. A running elector always waits, unless it
-// leads. Check also fails if OnStartedLeading still runs after its lease has ended, or OnNewLeader
-// or OnStoppedLeading has not returned for two TTLs (or poll intervals, if these are longer). An
-// elector that does not lead is healthy.
+// Check returns an error if the elector is not healthy, under the conditions of [Lock.Check]: a
+// running elector that does not lead counts as waiting for the lock. Check also fails if
+// OnStartedLeading still runs after its lease has ended, or if OnNewLeader or OnStoppedLeading has
+// not returned for two TTLs (or poll intervals, if these are longer). Not leading is healthy in
+// itself.
 func (e *Elector) Check(*http.Request) error {
 	if !e.running.Load() {
 		return nil

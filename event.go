@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// An Event is one thing that happened to a [Lock]. [WithObserver] receives them, for example to
-// update metrics.
+// An Event is one thing that happened to a [Lock]. The function of [WithObserver] receives events,
+// for example to update metrics.
 type Event struct {
 	Kind   EventKind
 	Key    string
@@ -39,9 +39,9 @@ const (
 )
 
 var (
-	// ErrLost says that a lease has ended against its holder's will: it was not renewed in time or
-	// was taken over, or its object was deleted, overwritten or broken by an administrator. The
-	// text says which.
+	// ErrLost says that a lease has ended against its holder's will: it was not renewed in time,
+	// another process took over, or the object was deleted, overwritten or broken by an
+	// administrator. The text says which of these happened.
 	ErrLost = errors.New("lease lost")
 	// ErrReleased says that a lease has ended because its holder released it.
 	ErrReleased = errors.New("lease released")
@@ -67,10 +67,10 @@ var outcomes = []struct {
 	{ErrPermanent, "permanent"}, {context.DeadlineExceeded, "timeout"},
 }
 
-// Outcome names how something ended, by its error, as metrics and logs name it. For a request or
-// renewal it is "ok", "not_exist", "precondition_failed", "permanent", "timeout" or "error". For
-// the loss of a lease, and for [Lock.Do] that has failed because of one, it is "expired",
-// "taken_over", "deleted", "broken" (by an administrator) or "corrupt".
+// Outcome returns a short name for how something ended, from its error, for metrics and logs. For a
+// request or renewal it is "ok", "not_exist", "precondition_failed", "permanent", "timeout" or
+// "error". For the loss of a lease, and for a [Lock.Do] that failed because of a loss, it is
+// "expired", "taken_over", "deleted", "broken" (by an administrator) or "corrupt".
 func Outcome(err error) string {
 	if err == nil {
 		return "ok"

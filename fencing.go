@@ -6,11 +6,11 @@ import (
 	"sync"
 )
 
-// A fencing token is the number of a term. A term gets the token of the last one plus one, by the
-// same conditional write that begins it, so no two terms share one, and a later term has a higher
-// one. Release and takeover keep the number in the object. If the object is lost, this process
-// still knows the highest token that it has seen. A resource that refuses a token below the highest
-// that it has seen is safe from writes of former leaders, however late they come.
+// A fencing token is the number of a term. A term gets the token of the last term plus one, by the
+// same conditional write that begins it. So no two terms share a token, and a later term has a
+// higher token. Release and takeover keep the number in the object. If the object is lost, this
+// process still knows the highest token that it has seen. A resource that refuses a token below the
+// highest that it has seen is safe from writes of former leaders, however late they come.
 
 // MaxToken is the highest token that a term can have: 2^53-1, which every reader of JSON can read.
 const MaxToken uint64 = 1<<53 - 1
@@ -51,7 +51,7 @@ func (t *tokens) saw(rec Record) {
 	}
 }
 
-// next is the token of the term that follows rec. It is that of rec plus one, unless the object was
+// next is the token of the term that follows rec: the token of rec plus one, unless the object was
 // deleted or reset.
 func (t *tokens) next(rec Record) (uint64, error) {
 	token := rec.Token
@@ -76,8 +76,8 @@ func (t *tokens) soFar() terms {
 // revived reports whether rec, which was seen, is older than what was seen before: see terms.
 func (t *tokens) revived(rec Record) bool { return t.soFar().revived(rec) }
 
-// revived reports whether rec is older than these terms, or may be: somebody has restored an old
-// version of the object, and a later term may go on. A record without a token, as only foreign
+// revived reports whether rec is older than these terms, or may be: an old version of the object
+// was restored, and a later term may not have ended. A record without a token, as only foreign
 // clients write it, is neither old nor new.
 func (s terms) revived(rec Record) bool {
 	older := rec.Token < s.latest.Token || !rec.Released() && rec.Token <= s.released ||
@@ -108,17 +108,17 @@ func (e *FencedError) Error() string {
 func (e *FencedError) Unwrap() error { return ErrFenced }
 
 // Fence is the check for a resource in memory: it keeps the highest token seen and refuses lower
-// ones. The zero value is ready to use. A resource that outlives the process must store the token
-// with its data instead. It is safe for concurrent use.
+// tokens. The zero value is ready to use. A Fence is safe for concurrent use. A resource that
+// outlives the process must store the token with its data instead.
 type Fence struct {
 	mu      sync.Mutex
 	highest uint64
 }
 
-// Check accepts the highest token seen so far and higher ones, which it remembers. For a lower
-// token, and for 0, which no term has, it returns a [*FencedError], which matches [ErrFenced]. A
-// token over [MaxToken], which no term has either, is refused with an error that matches ErrFenced
-// and is not remembered.
+// Check returns nil if token is at least the highest token seen so far, and remembers token. For a
+// lower token, and for 0, which no term has, it returns a [*FencedError], which matches
+// [ErrFenced]. A token above [MaxToken], which no term has either, is refused with an error that
+// matches ErrFenced, and is not remembered.
 func (f *Fence) Check(token uint64) error {
 	if token > MaxToken { // remembered, it would lock out every term
 		return fmt.Errorf("%w: token %d is over 2^53-1, so no term has it: pass Lease.Token", ErrFenced, token)
@@ -132,7 +132,7 @@ func (f *Fence) Check(token uint64) error {
 	return nil
 }
 
-// Token returns the highest token seen, or 0 if there was none.
+// Token returns the highest token seen, or 0 if none was seen.
 func (f *Fence) Token() uint64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -12,8 +12,9 @@ import (
 
 // A holder that has stopped can pass the lock on instead of releasing it. It signs that its last
 // version may be replaced, and a candidate replaces that version by an acquisition like any other.
-// So the lock is never free in between, and whoever is chosen gets it. docs/protocol.md has the
-// steps. Package leaderhttp carries the notes.
+// So no other candidate can take the lock in between, and the chosen one gets it. The page
+// https://github.com/leasehold-go/leasehold/blob/main/docs/protocol.md has the steps. Package
+// leaderhttp carries the notes.
 
 // handovers is what a register knows of notes.
 type handovers struct {
@@ -50,8 +51,8 @@ func (t *term) passOn(ctx context.Context) (taken bool) {
 }
 
 // note signs that the last version of the term may be replaced. There is none while a write of
-// unknown outcome may land: the offer would be in vain. The caller is that of passOn, or the term
-// is released.
+// unknown outcome may land: the offer would be in vain. The caller has locked t.writing as for
+// passOn, or the term is released.
 func (t *term) note() (n handover.Note, ok bool) {
 	t.mu.Lock()
 	v, settled := t.stored, len(t.unconfirmed) == 0

@@ -7,18 +7,18 @@ import (
 	"time"
 )
 
-// ErrHeld says that somebody holds the lock. The error is a [*HeldError], or wraps one.
+// ErrHeld says that another holder has the lock. The error is a [*HeldError], or wraps one.
 var ErrHeld = errors.New("lock is held")
 
-// HeldError says who holds the lock. It matches [ErrHeld].
+// HeldError names the holder of the lock. It matches [ErrHeld].
 type HeldError struct {
-	// of the holder, or of the last term seen, if other candidates were faster; only a Key if there
-	// was none
+	// Record is the holder's, or belongs to the last term seen if other candidates were faster. It
+	// has only a Key if no term was seen.
 	Record Record
 	Wait   time.Duration // from the time of the error until the lock can be taken, unless it is renewed before
-	// SeemsGone says that the holder has not renewed for its TTL, by its wall clock and this
-	// machine's, give or take [WithSkewAllowance]: it may have crashed. Whoever watches the lock
-	// for Wait knows.
+	// SeemsGone says that the holder may have crashed: it has not renewed for its TTL, by its wall
+	// clock and this machine's, give or take [WithSkewAllowance]. A candidate that watches the lock
+	// for Wait knows for certain.
 	SeemsGone bool
 
 	silent  time.Duration // for so long it has not renewed, by wall clocks
@@ -52,7 +52,7 @@ func (e *HeldError) Error() string {
 		e.Wait.Round(time.Millisecond))
 }
 
-// creating reports whether nobody has held the lock yet.
+// creating reports whether the lock has had no holder yet.
 func (e *HeldError) creating() bool { return e.Record.Token == 0 && e.Record.Released() }
 
 // worthWatching reports whether a try that has ended so may get the lock by watching, before ctx's

@@ -14,9 +14,10 @@ import (
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
-// Inspect reads the record by one Get of the store, without being a candidate. The error matches
-// [ErrNotExist] if there is no object, and [ErrCorruptRecord] if the object is not a record. Unlike
-// [Lock.Watch], Inspect does not wait where nothing can be sent yet ([ErrUnsent]).
+// Inspect returns the record of the lock. It sends one Get to the store, and does not campaign for
+// the lock. The error matches [ErrNotExist] if there is no object, and [ErrCorruptRecord] if the
+// object is not a record. Unlike [Lock.Watch], Inspect does not wait if no request can be sent yet
+// ([ErrUnsent]).
 func (l *Lock) Inspect(ctx context.Context) (Record, error) {
 	if err := l.made(); err != nil {
 		return Record{}, err
@@ -38,33 +39,34 @@ type Status struct {
 	Record Record
 }
 
-// State is the state of a lock, the same for everybody who wants it.
+// State is the state of a lock, the same for every candidate.
 type State string
 
 // The states of a lock.
 const (
 	StateNeverTaken State = "never_taken" // there is no object, and no record was seen
-	// StateHeld: the term may go on. So may a later one, for its TTL, if somebody has restored an
-	// old version of the object.
+	// StateHeld: the term may not have ended. If an old version of the object was restored, a later
+	// term may last for its TTL.
 	StateHeld     State = "held"
 	StateReleased State = "released" // by its holder or by [Lock.Break]
 	StateExpired  State = "expired"  // the holder has not renewed for its TTL, and any candidate may take the lock
 	StateDeleted  State = "deleted"  // there is no object any more
 )
 
-// Watch reads the lock without being a candidate: once per poll interval, and once for each
-// [Lock.Wake], or release in the same process, that ends a wait. It yields the current status, and
-// then each one with another state, term, holder, metadata or payload. [Lock.Resume] gives a term
-// another holder and other metadata.
+// Watch yields the current status of the lock, and then each status with another state, term,
+// holder, metadata or payload. [Lock.Resume] gives a term another holder and other metadata. Watch
+// does not campaign for the lock. It reads once per poll interval, and once for each [Lock.Wake],
+// or release in the same process, that ends a wait.
 //
-// Watch applies the candidates' rule of expiry: reads have shown the same version for its TTL and
-// the allowance of [WithClockDrift], or a trusted store's clock reports such an age. So a watch
-// that begins after a crash yields [StateHeld] first, and [StateExpired] up to one poll interval
-// after the expiry. If another process then resumes the term, the lock is held again.
+// Watch applies the candidates' rule of expiry: a lock has expired once reads have shown the same
+// version for its TTL plus the allowance of [WithClockDrift], or a trusted store's clock reports
+// such an age. So a watch that begins after a crash yields [StateHeld] first, and [StateExpired] up
+// to one poll interval after the expiry. If another process then resumes the term, the lock is held
+// again.
 //
-// Watch also yields temporary errors, without a status, and goes on. It ends when ctx ends, and
-// after an error that waiting cannot fix: one that matches [ErrPermanent]. It goes on after
-// [ErrUnsent] for as long as [Lock.Acquire] does.
+// Watch also yields temporary errors, without a status, and continues. It ends when ctx ends, and
+// after an error that waiting cannot fix, which matches [ErrPermanent]. After [ErrUnsent] it
+// continues for as long as [Lock.Acquire] does.
 func (l *Lock) Watch(ctx context.Context) iter.Seq2[Status, error] {
 	return func(yield func(Status, error) bool) {
 		if err := l.made(); err != nil {
@@ -105,7 +107,7 @@ func (l *Lock) Watch(ctx context.Context) iter.Seq2[Status, error] {
 	}
 }
 
-// differs reports whether s says more than that the state and the term of told go on.
+// differs reports whether s has a state, term, holder, metadata or payload other than told has.
 func (s Status) differs(told Status) bool {
 	now, was := s.Record, told.Record
 	return s.State != told.State || !sameTerm(now, was) || now.Holder != was.Holder ||
@@ -116,9 +118,8 @@ func (s Status) differs(told Status) bool {
 // terms when the read was sent, and existed whether a record had been seen.
 //
 // A candidate decides when it has the reply, because its conditional write fails if the object has
-// changed meanwhile. Here no write follows, so the age counts until the read was sent. And if
-// another goroutine's write has overtaken the read, v is not an old version that somebody has
-// restored.
+// changed since the read. Here no write follows, so the age counts until the read was sent. And if
+// another goroutine's write has overtaken the read, v is not a restored old version.
 func (r *register) state(v *version, before terms, existed bool) State {
 	o, took := r.observed(v), r.clock.Now().Mono-v.readBefore
 	o.age, o.wall = o.age-took, o.wall.Add(-took)
@@ -139,19 +140,21 @@ func (r *register) state(v *version, before terms, existed bool) State {
 }
 
 // Break releases the lock by force if its record has exactly this token. It is an administrator's
-// tool. The holder notices at its next renewal, so the resources that the lock guards must check
-// tokens. A record of another term is left alone, and the error matches [ErrPreconditionFailed]. A
-// record that is already released stays as it is, without an error.
+// tool. A running holder notices at its next renewal, so the resources that the lock guards must
+// check tokens. If the record is of another term, Break changes nothing, and the error matches
+// [ErrPreconditionFailed]. If the record is already released, Break changes nothing and returns
+// nil.
 //
-// Break also repairs a damaged record. The lock is then free, and token is recorded as the last one
-// issued, so pass a value no lower than any token ever issued: a candidate that has seen a higher
-// one waits for a TTL, because a later term may go on. No token follows [MaxToken]. To repair a
-// record that has it, pass it: tokens then start again from 1, so reset what your resources
-// remember. What shows no sign of a record is left alone, and the error, which matches
-// [ErrCorruptRecord], names it.
+// Break also repairs a damaged record. The lock is then released, and token is recorded as the last
+// one issued, so pass a value no lower than any token ever issued. A candidate that has seen a
+// higher token waits for a TTL, because a later term may not have ended. No token follows
+// [MaxToken]. To repair a record that has MaxToken, pass MaxToken. Tokens then start again from 1,
+// so reset the tokens that your resources remember. Break does not change an object that shows no
+// sign of a record. It names the object in an error that matches [ErrCorruptRecord].
 //
-// If the lock is that of a member of a table of package locktable, what it holds there passes on
-// once the break has stood for the member's TTL, and so never while the member may still act.
+// If the lock belongs to a member of a table of package locktable, the locks that the member holds
+// there are released once the broken record has been unchanged for the member's TTL. So they are
+// never released while the member may still act.
 func (l *Lock) Break(ctx context.Context, token uint64) error {
 	if err := l.made(); err != nil {
 		return err
@@ -182,15 +185,16 @@ func (l *Lock) Break(ctx context.Context, token uint64) error {
 		case !l.decide(observation{asks: breaker, rec: rec, handle: handle.Handle{Token: token}}).free:
 			return nil
 		}
-		// A member of a table is over after a TTL by another object id, and at once by its release.
+		// A table counts a member as ended one TTL after the object id has changed, but at once
+		// after a release by the member.
 		if _, _, ok := storeapi.MemberAt(l.key); ok || rec.Token == MaxToken && rec.ObjectID != "" {
 			rec.ObjectID = newID()
 		}
 		if rec.Token == MaxToken {
 			rec.Token = 0
 		}
-		// After any error, the next round's read tells: if this write has landed, the record is
-		// released.
+		// After any error, the next round's read shows whether this write has landed: the record is
+		// then released.
 		if err = l.writeReleased(settling, &version{exists: true, etag: obj.ETag, rec: rec}); err == nil {
 			l.log.WarnContext(ctx, "lock broken", "key", l.key, "token", token, "holder", rec.Holder)
 			if token == MaxToken {

@@ -9,7 +9,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
-// Lock is one lock: one object of a [Store]. It is made by [NewLock] and is safe for concurrent
+// Lock is one lock, which is one object of a [Store]. [NewLock] makes it. It is safe for concurrent
 // use. Of all goroutines and processes that use the same key, at most one holds a valid [Lease]. A
 // Lock must not be copied.
 type Lock struct {
@@ -20,8 +20,8 @@ type Lock struct {
 	waits     atomic.Int64 // monotonic time since when somebody waits for the lock, if anybody does
 }
 
-// NewLock returns the lock of one key of a store. It refuses a store, a key or options that cannot
-// work. It sends no request.
+// NewLock returns the lock with this key in a store. It refuses a store, a key or options that
+// cannot work. It sends no request.
 func NewLock(s Store, key string, opts ...Option) (*Lock, error) {
 	info := Describe(s)
 	if info.Err != nil {
@@ -45,7 +45,8 @@ func (l *Lock) Key() string {
 	return l.key
 }
 
-// Holder returns the name under which this lock's holder appears in the record.
+// Holder returns the name that this Lock writes into the record when it holds the lock: see
+// [WithHolder].
 func (l *Lock) Holder() string {
 	if l.made() != nil {
 		return ""
@@ -53,7 +54,7 @@ func (l *Lock) Holder() string {
 	return l.holder
 }
 
-// made refuses a Lock that NewLock has not made.
+// made returns an error for a Lock that NewLock has not made.
 func (l *Lock) made() error {
 	switch {
 	case l == nil:

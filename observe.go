@@ -84,8 +84,8 @@ func (r *register) remember(ctx context.Context, v *version) {
 // is the time since the reply that first showed v, by this process's own monotonic clock. If the
 // user trusts the store's clock, the age in that same reply is added, but no more than the time
 // since this process last saw another version. A version that was out of sight for longer than
-// limit is seen for the first time: others may have had the lock, and somebody may have restored
-// this version. Where an ETag is a hash of the body, that has the ETag that it had.
+// limit is seen for the first time: others may have had the lock, and this version may have been
+// restored. Where an ETag is a hash of the body, that has the ETag that it had.
 func (m *memory) add(v *version, limit time.Duration) (newTerm bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -184,7 +184,7 @@ func (m *memory) latest() (v *version, refused bool) {
 	return m.last, m.refused
 }
 
-// maxSent bounds the writes that a Lock remembers. Only a long outage has time for so many. A
+// maxSent bounds the writes that a Lock remembers. Only a long outage has time for as many. A
 // version that was forgotten is waited out like another client's.
 const maxSent = 32
 

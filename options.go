@@ -48,8 +48,8 @@ const (
 	unset        = time.Duration(math.MinInt64)
 )
 
-// Pauses of requests are fractions of the TTL, so that they suit any TTL. At a long one they are
-// these instead, because how soon a store is well again does not depend on the TTL.
+// Pauses between requests are fractions of the TTL, up to these limits. A store recovers no later
+// because the TTL is long.
 const (
 	maxFirstPause    = time.Second            // after one failure
 	maxConflictPause = 100 * time.Millisecond // after a 409: another write is under way
@@ -59,37 +59,37 @@ const (
 )
 
 // WithTTL sets how long an acquisition or renewal is good for: default 15 s, at least 1 s, at most
-// ten years. A store may set another minimum ([StoreInfo]), which is 1 ms for [NewMemStore]. After
-// a crash nobody leads for about a TTL. A shorter one costs more requests.
+// ten years. A store may set another minimum ([StoreInfo]), such as 1 ms for [NewMemStore]. After a
+// crash the lock has no leader for about one TTL. A shorter TTL costs more requests.
 //
-// Limits of single requests follow from it. An attempt of a request has a third of what the TTL
-// leaves beside the safety margin and the renew interval, at most 10 s: by default about a sixth of
-// the TTL. The pause before the next attempt grows from 1 s at most to 30 s at most.
+// The TTL also limits single requests. One attempt of a request gets a third of the time that
+// remains of the TTL after the safety margin and the renew interval, at most 10 s. By default that
+// is about a sixth of the TTL. The pause before the next attempt grows from 1 s at most to 30 s at
+// most.
 func WithTTL(d time.Duration) Option { return func(o *options) { o.ttl = d } }
 
 // WithRenewInterval sets how often a holder renews: default a third of the TTL, which leaves time
 // for two more tries after a failed renewal before the lease ends. Renewals come up to a twentieth
-// of the interval early, and the first one of a term up to a half, so that locks that were taken
-// together are not renewed together. The interval is at most two thirds of the time between the
-// beginning of the TTL and the safety margin, and at most ten years.
+// of the interval early, and the first renewal of a term up to half an interval early, so that
+// locks that were taken together are not renewed together. The interval is at most two thirds of
+// the time between the beginning of the TTL and the safety margin, and at most ten years.
 func WithRenewInterval(d time.Duration) Option { return func(o *options) { o.renew = d } }
 
 // WithPollInterval sets about how often a waiting candidate reads the lock: default TTL/5. Most
-// waits are between 0.7 and 1.5 times the interval, so that one read comes soon after each renewal
+// waits are between 0.7 and 1.5 times the interval, so that one read comes soon after each renewal,
 // if renewals are not more frequent than reads. Up to 12 waits per term are shorter, until the
 // candidate knows when renewals come. With the defaults there are two reads per renewal. The
-// interval bounds how long a released lock stays free, unless something calls [Lock.Wake].
-// [Lock.Watch] keeps to it within 10 %. It is at most ten years.
+// interval bounds how long a released lock has no holder, unless something calls [Lock.Wake].
+// [Lock.Watch] keeps to the interval within 10 %. The interval is at most ten years.
 func WithPollInterval(d time.Duration) Option { return func(o *options) { o.poll = d } }
 
 // WithSafetyMargin sets how long before the end of the TTL a lease ends for its holder: default a
-// fifth of the TTL. This is the time that the holder's code has to stop after its context ends,
-// before anyone else may lead. It must be positive, below the TTL, and at most ten years.
+// fifth of the TTL. In this time the holder's code must stop after its context ends, before another
+// process may lead. The margin must be positive, below the TTL, and at most ten years.
 func WithSafetyMargin(d time.Duration) Option { return func(o *options) { o.margin = d } }
 
-// WithHolder sets the name under which this candidate appears in the record: default
-// host/pid/random. It need not be unique, except with [WithReclaim], because a lock recognises its
-// own writes by nonce.
+// WithHolder sets the name of this candidate in the record: default host/pid/random. The name need
+// not be unique, except with [WithReclaim], because a lock recognises its own writes by nonce.
 func WithHolder(name string) Option { return func(o *options) { o.holder, o.hasName = name, true } }
 
 // WithMetadata puts strings into the record for others to read, such as the leader's address: at
@@ -97,24 +97,26 @@ func WithHolder(name string) Option { return func(o *options) { o.holder, o.hasN
 func WithMetadata(m map[string]string) Option { return func(o *options) { o.metadata = maps.Clone(m) } }
 
 // WithReclaim lets a restarted process take its own unexpired lock back at once, with a new token.
-// You guarantee that no two live processes have the same [WithHolder]. The pod name of a
-// StatefulSet is such a name; a host name may not be. Locks of one process do not reclaim from
-// each other, nor do a process and its copy in a copied machine; but a copy that is restarted has
-// the name still, so give it another one. If somebody restores an old version of the object, a
-// Lock that has seen no later term reclaims it, even if another holds the lock.
+// You guarantee that no two running processes have the same [WithHolder]. The pod name of a
+// StatefulSet is such a name, but a host name may not be. Locks of one process do not reclaim from
+// each other, nor do a process and its copy in a copied machine. A restarted copy still has the
+// name, so give the copy another one. If an old version of the object is restored, a Lock that has
+// seen no later term reclaims it, even if another process holds the lock.
 func WithReclaim() Option { return func(o *options) { o.reclaim = true } }
 
 // WithManualRenewal leaves renewing to the caller of [Lease.Renew]. It is for step-by-step jobs
 // that confirm the lease before each step. An [Elector] refuses such a lock.
 func WithManualRenewal() Option { return func(o *options) { o.manual = true } }
 
-// WithSkewAllowance sets how far apart the wall clocks of this machine and of a foreign client that
-// does not know ttl may be: default 5 s, at most ten years. Nothing else depends on wall clocks.
+// WithSkewAllowance sets the tolerated difference between the wall clocks of this machine and of a
+// foreign client that does not write ttl: default 5 s, at most ten years. Nothing else depends on
+// wall clocks.
 func WithSkewAllowance(d time.Duration) Option { return func(o *options) { o.skew = d } }
 
-// WithClockDrift sets the fraction by which a candidate's monotonic clock may run faster than a
-// holder's: default 0.02. Quartz drifts by 0.0001. Time daemons slew by up to 0.1 in rare
-// corrections, which the safety margin covers too.
+// WithClockDrift sets the tolerated difference in clock rate between machines: the fraction by
+// which a candidate's monotonic clock may run faster than a holder's. The default is 0.02. Quartz
+// drifts by 0.0001. Time daemons slew by up to 0.1 in rare corrections, which the safety margin
+// covers too.
 func WithClockDrift(fraction float64) Option { return func(o *options) { o.drift = fraction } }
 
 // WithLogger sets the logger: default [slog.Default], at level Warn and above. Steps of a term are
@@ -125,9 +127,9 @@ func WithClockDrift(fraction float64) Option { return func(o *options) { o.drift
 func WithLogger(l *slog.Logger) Option { return func(o *options) { o.log = cmp.Or(l, warnlog.New()) } }
 
 // WithObserver sets a function that is called with every [Event], on the goroutine that caused it.
-// The context is that of the call that caused the event, and may have ended; for what a lease does
-// by itself, it is [context.Background]. The function must be quick, must not call back into the
-// lock, and must be safe for concurrent use.
+// The context belongs to the call that caused the event, and may have ended. For renewals in the
+// background and other events that no call caused, it is [context.Background]. The function must be
+// quick, must not call back into the lock, and must be safe for concurrent use.
 func WithObserver(f func(context.Context, Event)) Option { return func(o *options) { o.observe = f } }
 
 func newOptions(minimum time.Duration, opts []Option) (*options, error) {

@@ -10,8 +10,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
-// release ends the term and frees the lock: see Lease.Release. asked says that the user has called
-// it; only that frees an abandoned lease.
+// release ends the term and releases the lock: see Lease.Release. asked says that the user has
+// called it. Nothing else releases an abandoned lease.
 func (t *term) release(ctx context.Context, asked bool) error {
 	settling, settled := outlast(ctx, t.lock.attempt+t.lock.patience())
 	defer settled()
@@ -67,7 +67,7 @@ func (t *term) free(ctx, settling context.Context, asked bool) error {
 	return err
 }
 
-// freed notes that others may have the lock, or one of them has it.
+// freed notes that others may take the lock, or that one of them has taken it.
 func (t *term) freed(ctx context.Context, how string) {
 	t.become(released)
 	t.lock.turns.Freed(t.lock.clock.Now().Mono)
@@ -94,7 +94,7 @@ func (t *term) writeRelease(ctx, settling context.Context, until time.Duration) 
 
 func markReleased(r *Record) { r.ExpiresAt = time.Time{} }
 
-// abandon ends the term and leaves the lock to run out: see Lease.Abandon.
+// abandon ends the term and leaves the lock to expire: see Lease.Abandon.
 func (t *term) abandon() {
 	t.valid() // a lease that has run out is lost
 	t.mu.Lock()

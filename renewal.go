@@ -14,7 +14,7 @@ import (
 )
 
 // maxUnconfirmed bounds the writes of unknown outcome that a term remembers. Only a long TTL has
-// time for so many.
+// time for as many.
 const maxUnconfirmed = 64
 
 // startRenewing renews until the term ends. Each renewal runs on the goroutine of a timer. A lease
@@ -77,8 +77,8 @@ func (t *term) retryDelay(failures *int, remaining time.Duration) time.Duration 
 	return clock.Backoff(t.lock.clock, failures, first, max(min(t.lock.renew/2, remaining/4, maxBackoff), first))
 }
 
-// retry repeats a write of the term, for which so much time remains, until it succeeds or its error
-// is final, the term is over, or ctx ends.
+// retry repeats a write of the term until the write succeeds, its error is final, the term ends, or
+// ctx ends. remaining is the time that the write has left.
 func (t *term) retry(ctx context.Context, remaining func() time.Duration, write func() error,
 	final func(error) bool) error {
 	for failures := 0; ; {
@@ -188,8 +188,8 @@ func (t *term) putOnce(ctx context.Context, edit func(*Record)) (done bool, err 
 	return false, err // nothing is known yet; the next attempt, over the same version, will tell
 }
 
-// reconcile finds out what is in the store after a write of rec over base was refused. Its results
-// are those of putOnce.
+// reconcile finds out what is in the store after a write of rec over base was refused. It has the
+// results of putOnce.
 func (t *term) reconcile(ctx context.Context, base *version, rec Record, refusal error) (done bool, err error) {
 	l := t.lock
 	v, err := l.read(ctx)
@@ -255,7 +255,7 @@ const (
 	foundOther                   // anything else: the lock is somebody else's
 )
 
-// finds tells what a record is to the term, whose last write had this nonce, and which write of
+// finds returns what a record is to the term, whose last write had this nonce, and which write of
 // unknown outcome it is, if it is one. The caller holds t.mu.
 func (t *term) finds(rec Record, last string) (what finding, own write) {
 	isOf := func(r Record) bool { return sameWrite(r, rec) }
@@ -278,9 +278,9 @@ func (t *term) finds(rec Record, last string) (what finding, own write) {
 	return foundOther, write{}
 }
 
-// resumedBy reports whether rec, which this term has not written, says that it goes on elsewhere,
-// or has been released there. Break leaves the time of the last renewal as it is, and a release
-// does not. The caller holds t.mu.
+// resumedBy reports whether rec, which this term has not written, says that the term continues in
+// another process, or was released there. Break leaves the time of the last renewal as it is, and a
+// release does not. The caller holds t.mu.
 func (t *term) resumedBy(rec Record) bool {
 	if rec.Token != t.token || rec.TermID != handle.TermID(t.lock.key, t.secret) {
 		return false
@@ -290,9 +290,8 @@ func (t *term) resumedBy(rec Record) bool {
 		!slices.ContainsFunc(t.unconfirmed, func(w write) bool { return renewed(w.rec) })
 }
 
-// errWentBack says that somebody has put an earlier version of this term over its last one: from a
-// backup, or by trying the store where it ignores conditions. The term goes on with its last
-// record.
+// errWentBack says that an earlier version of this term has replaced its last one: from a backup,
+// or by a trial of the store if it ignores conditions. The term continues with its last record.
 var errWentBack = errors.New("an earlier version of this term has come back")
 
 var errTorn = errors.New("the store has answered a read with the ETag of another version")

@@ -66,7 +66,7 @@ func outlast(ctx context.Context, d time.Duration) (context.Context, context.Can
 }
 
 // put writes rec once, over the version of that ETag, or creates the object if there is none. It
-// takes the time of one attempt. ctx must outlast that of the caller.
+// takes the time of one attempt. ctx must outlast the caller's context.
 func (r *register) put(ctx context.Context, rec Record, over string) (etag string, err error) {
 	body, err := rec.MarshalJSON()
 	if err == nil && len(body) > wire.MaxSize {
@@ -79,7 +79,7 @@ func (r *register) put(ctx context.Context, rec Record, over string) (etag strin
 	return r.write(ctx, body, over)
 }
 
-// write is put of a record as it stands in the store.
+// write is put of a record that is already encoded.
 func (r *register) write(ctx context.Context, body []byte, over string) (etag string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, r.attempt)
 	defer cancel()
@@ -99,8 +99,8 @@ func (r *register) letPass(ctx context.Context) error {
 	return r.clock.Sleep(ctx, clock.Jitter(r.clock, min(r.attempt/16, maxConflictPause)))
 }
 
-// answer returns the error of one request. It tells the observer, and notes for Check how
-// the request has ended.
+// answer returns the error of one request. It notifies the observer, and notes for Check how the
+// request has ended.
 func (r *register) answer(ctx context.Context, op string, began clock.Reading, etag string, err error) error {
 	if err == nil && etag == "" {
 		err = errors.New("the store's answer has no ETag")
@@ -130,13 +130,13 @@ func (r *register) emit(ctx context.Context, e Event) {
 	r.observe(ctx, e)
 }
 
-// background is the key of a value in the contexts of what a lease does by itself.
+// background is the key of a value in the contexts of renewals that no call has asked for.
 type background struct{}
 
-// inBackground is ctx without its end, for what a lease does by itself.
+// inBackground is ctx without its end, for renewals that no call has asked for.
 func inBackground(ctx context.Context) context.Context {
 	return context.WithValue(context.WithoutCancel(ctx), background{}, true)
 }
 
-// named is err for the user, who may have many locks.
+// named is err with the key, because the user may have many locks.
 func (r *register) named(err error) error { return lockerr.Named(r.key, err) }

@@ -12,24 +12,27 @@ import (
 // Resume continues a term that another process began, by its [Lease.Handle]. It reads the lock and
 // renews the lease once. The new lease has the token, the payload and the start of the term. The
 // record gets the holder, TTL and metadata of this Lock. An expired term can be resumed as long as
-// nobody has taken the lock.
+// no candidate has taken the lock.
 //
-// The lease that wrote the version that Resume replaces must have ended, or its own TTL must have
-// passed: stop the other process, for example by [Lease.Abandon], because it notices the loss only
-// at its next renewal. Before that, a later term may begin: after a release or a hand-over of the
-// resumed term, or when a successor of this process reclaims it ([WithReclaim]). If several calls
-// have the same handle, each of them may succeed, and the last one has the lease. A TTL that is
-// shorter than that of the lease before holds for others only once that lease is over in any case:
-// until then, the record has the longer one. If somebody restores an old version of the object, a
-// Lock that has seen no later term resumes that version's, even if another holds the lock.
+// Stop the other process first, for example by [Lease.Abandon]: the lease that wrote the version
+// that Resume replaces must have ended, or its TTL must have passed. Otherwise that process notices
+// the loss only at its next renewal. Before that renewal, a later term may begin: after a release
+// or a hand-over of the resumed term, or when a successor of this process reclaims it
+// ([WithReclaim]).
+//
+// If several calls have the same handle, each of them may succeed, and the last one has the lease.
+// If the TTL of this Lock is shorter than the TTL of the previous lease, the record keeps the
+// longer TTL until the previous lease must have ended. If an old version of the object is restored,
+// a Lock that has seen no later term resumes the term of that version, even if another process
+// holds the lock.
 //
 // The error matches
 //
-//   - [ErrLost] if the term cannot go on: the lock was taken over, its object was deleted, the
+//   - [ErrLost] if the term cannot continue: the lock was taken over, its object was deleted, the
 //     handle is of another lock or has a wrong secret, or a foreign client began the term
 //   - [ErrReleased] if the term was released or broken
 //   - [ErrHeld] while a term of this Lock keeps others out, or a foreign client has the lock
-//   - [ErrPermanent] if the handle was cut short; no request was sent
+//   - [ErrPermanent] if the handle is incomplete; no request was sent
 //
 // After these errors nothing was written. After any other error, the renewal may have landed or may
 // land later, and the other process then loses its lease. Resume may be called again.

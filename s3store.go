@@ -19,20 +19,23 @@ type S3Client interface {
 // S3Store is a [Store] in a bucket of Amazon S3, or of a server that speaks its protocol and
 // enforces conditional writes. It is safe for concurrent use.
 //
-// Most servers want an ETag back as they gave it. Ceph's gateway 16 and others want it without its
-// quotes, and refuse every update otherwise. If an update is refused before the first one has
-// succeeded, an S3Store finds out which form its server enforces, with an object ".leasehold-etag"
-// beside the key, which stays: docs/stores.md says how. [CheckStore] reports the form.
+// Most servers require an ETag in the form in which they returned it. Ceph's gateway 16 and others
+// require it without its quotes, and refuse every update otherwise. If an update is refused before
+// the first one has succeeded, an S3Store finds out which form its server enforces, with an object
+// ".leasehold-etag" next to the key. That object remains. [CheckStore] reports the form. See
+// https://github.com/leasehold-go/leasehold/blob/main/docs/stores.md.
 //
-// It needs the permissions s3:GetObject, s3:PutObject and s3:ListBucket (without the last one, S3
-// answers 403 for an object that does not exist yet), and s3:DeleteObject for DeleteIfMatch only.
+// An S3Store needs the permissions s3:GetObject, s3:PutObject and s3:ListBucket (without
+// s3:ListBucket, S3 answers 403 for an object that does not exist yet), and s3:DeleteObject for
+// DeleteIfMatch only.
 //
 // Errors that no retry can fix, such as a missing bucket or permission, or wrong keys, match
-// [ErrPermanent] and say what to do. Before the server's first answer, wrong settings of the client
-// match it, too: no region, no credentials, an unknown host, http where the server speaks https.
+// [ErrPermanent] and say what to do. Before the server's first answer, errors from wrong settings
+// of the client match it too: no region, no credentials, an unknown host, http where the server
+// speaks https.
 //
 // A reply that does not come from an S3 server, such as a proxy's page, says nothing about the
-// object, so its error is temporary. But if three such replies come before the first answer of an
+// object, so the error is temporary. But if three such replies come before the first answer of an
 // S3 server, the error matches ErrPermanent, because the endpoint is probably wrong.
 //
 // # ETags without quotes
@@ -57,44 +60,44 @@ var _ Describer = (*S3Store)(nil)
 // S3Option configures an [S3Store].
 type S3Option func(*S3Store)
 
-// WithKeyPrefix puts prefix before every key. It is used as it is, so end it with a slash. Choose a
-// prefix whose objects no lifecycle rule expires.
+// WithKeyPrefix puts prefix before every key. No slash is added, so end the prefix with one. Choose
+// a prefix whose objects no lifecycle rule expires.
 func WithKeyPrefix(prefix string) S3Option { return func(s *S3Store) { s.objects.Prefix = prefix } }
 
-// WithMinTTL sets the shortest TTL of a lock in this store, at least 1 s, which is what it is
-// without this option. [NewLock] refuses less. Take 6 s for a server that accepts one write a
-// second to one object and answers 429 to more, as Cloudflare R2 does.
+// WithMinTTL sets the shortest TTL of a lock in this store: default 1 s, at least 1 s. [NewLock]
+// refuses a shorter TTL. Use 6 s for a server that accepts one write per second to one object and
+// answers 429 to more, as Cloudflare R2 does.
 func WithMinTTL(d time.Duration) S3Option { return func(s *S3Store) { s.minTTL = d } }
 
-// WithServerClock trusts the server's clock: Get tells an [Object]'s Age, which is the reply's Date
-// minus its Last-Modified minus slack. A candidate that has just started can then take over at once
-// from a holder that is gone, instead of waiting for a TTL. Without this option Age is 0, and only
+// WithServerClock trusts the server's clock: Get reports an [Object]'s Age, which is the reply's
+// Date minus its Last-Modified minus slack. A candidate that has just started can then take over at
+// once from a crashed holder, instead of waiting for a TTL. Without this option Age is 0, and only
 // a candidate's own monotonic clock decides.
 //
 // Use it only if Date and Last-Modified come from one clock that is not stepped, and no proxy on
-// the way writes its own Date (nginx does by default). Otherwise a living holder's lock can be
-// taken over. Locks limit the harm: see [Object]. [CheckStore] measures the ages and refuses a
-// store whose Date runs ahead.
+// the way writes its own Date (nginx does by default). Otherwise a candidate can take the lock from
+// a running holder. Locks limit this risk: see [Object]. [CheckStore] measures the ages and refuses
+// a store whose Date runs ahead.
 //
 // slack is at least 2 s: 1 s because HTTP dates are whole seconds, and 1 s because the clocks of
-// the store's own machines differ. Choose more for a cluster whose clocks are not synchronised.
-// Less is refused: see [S3Store.Describe].
+// the store's own machines differ. Choose more for a cluster whose clocks are not synchronised. A
+// lower value is refused: see [S3Store.Describe].
 func WithServerClock(slack time.Duration) S3Option {
 	return func(s *S3Store) { s.serverClock, s.objects.Slack = true, slack }
 }
 
 const minSlack = 2 * time.Second
 
-// NewS3Store returns a store in bucket. The client is your own, with any endpoint, region and
-// credentials. Its settings stay, with two exceptions. The SDK does not retry requests, because
-// locks reconcile them themselves. And each write has a Content-MD5, the one checksum that all
-// servers know and that buckets with a default retention demand, instead of those of the client's
-// settings. A request whose context has no deadline gets one of 10 s.
+// NewS3Store returns a store in bucket, with your own client for any endpoint, region and
+// credentials. The client's settings apply, with two exceptions. The SDK does not retry requests,
+// because locks reconcile them themselves. And each write has a Content-MD5 instead of the
+// checksums of the client's settings, because all servers know Content-MD5 and buckets with a
+// default retention require it. A request whose context has no deadline gets one of 10 s.
 //
 // Accept-Encoding is not signed, because proxies write their own. After a request that was not
-// answered in time, the next one says "Connection: close", so that net/http gives up a dead HTTP/2
-// connection. Where a bucket's policy demands that writes name their encryption, let the client
-// name it, as the example does.
+// answered in time, the next one says "Connection: close", so that net/http gives up a broken
+// HTTP/2 connection. If a bucket's policy requires that writes name their encryption, let the
+// client name it, as the example does.
 //
 // NewS3Store sends no request. Arguments that cannot work are reported by [S3Store.Describe], by
 // [NewLock], and by every method of the store that sends requests.
@@ -122,9 +125,10 @@ func NewS3Store(client S3Client, bucket string, opts ...S3Option) *S3Store {
 	return s
 }
 
-// Describe says what [WithMinTTL] and [WithServerClock] have set. Err matches [ErrPermanent] if the
-// arguments of [NewS3Store] cannot work: no client, a name that no bucket can have, a key prefix
-// that some servers change, a minimum below 1 s, or too little slack. It sends no request.
+// Describe returns what [WithMinTTL] and [WithServerClock] have set. Err matches [ErrPermanent] if
+// the arguments of [NewS3Store] cannot work: no client, a name that no bucket can have, a key
+// prefix that some servers change, a minimum TTL below 1 s, or slack below 2 s. It sends no
+// request.
 func (s *S3Store) Describe() StoreInfo {
 	if err := s.made().Usable(); err != nil {
 		return StoreInfo{Err: err}
@@ -132,7 +136,7 @@ func (s *S3Store) Describe() StoreInfo {
 	return StoreInfo{MinTTL: s.minTTL, TellsAge: s.serverClock}
 }
 
-// made has no client if NewS3Store has not made s, which its methods then say.
+// made has no client if NewS3Store has not made s. The methods then return an error that says so.
 func (s *S3Store) made() s3api.Objects {
 	if s == nil {
 		return s3api.Objects{}

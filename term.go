@@ -24,8 +24,8 @@ import (
 //	 ├──abandon─────────────────────▶ abandoned
 //	 └──ran out, or replaced──▶ lost
 //
-// "Replaced" means that somebody has taken over, deleted, broken or overwritten the object. The
-// record of an unreleased or abandoned term runs out by itself. A held term leads until its context
+// "Replaced" means that the lock was taken over, or the object deleted, broken or overwritten. The
+// record of an unreleased or abandoned term expires by itself. A held term leads until its context
 // ends. Under Do or Run it then winds down: it stays held, renewed for one TTL more at most,
 // because its function may still run.
 //
@@ -93,7 +93,7 @@ const (
 	returned    // it has returned, and nothing of it goes on
 )
 
-// formerLease is the lease that wrote the version from which a resumed term goes on. Its holder
+// formerLease is the lease that wrote the version from which a resumed term continues. Its holder
 // must have stopped, but if it has not, its lease may last until then. For others, no write of the
 // resumed term shortens that.
 type formerLease struct {
@@ -173,7 +173,7 @@ func (t *term) remaining() time.Duration {
 	return t.lock.ttl - t.lock.margin - t.lock.clock.Now().Elapsed(t.sent)
 }
 
-// validFor is remaining for those who do not hold t.mu.
+// validFor is remaining for callers that do not hold t.mu.
 func (t *term) validFor() time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -248,8 +248,8 @@ func (t *term) lose(why error) {
 }
 
 // replaced loses a term whose object is not its own any more, and returns the error of the write
-// that has found this out. If the holder has ended the term before, the write was that of a
-// release, and there may be nothing to release.
+// that has found this out. If the holder has ended the term before, the write was a release, and
+// there may be nothing to release.
 func (t *term) replaced(why error) error {
 	t.lose(why)
 	t.mu.Lock()
@@ -292,7 +292,7 @@ func (t *term) over(s state, cause error) {
 	}
 }
 
-// ended reports whether err says that the term is over.
+// ended reports whether err says that the term has ended.
 func ended(err error) bool { return errors.Is(err, ErrLost) || errors.Is(err, ErrReleased) }
 
 // whyOver returns nil if the term is held and valid, else why it is not.
@@ -313,7 +313,7 @@ func (t *term) event(kind EventKind, err error) Event {
 	return Event{Kind: kind, Token: t.token, Holder: t.lock.holder, Err: err}
 }
 
-// tell emits an event of what the term does by itself.
+// tell emits an event that no call has caused.
 func (t *term) tell(kind EventKind, err error) {
 	t.lock.emit(context.Background(), t.event(kind, err))
 }
@@ -358,7 +358,7 @@ func (t *term) functionEnded(as function) {
 // guarding reports whether a function runs. The caller holds t.mu.
 func (t *term) guarding() bool { return t.function == running || t.function == overrunning }
 
-// overruns reports whether the function still runs although the lease is over.
+// overruns reports whether the function still runs although the lease has ended.
 func (t *term) overruns() bool {
 	valid := t.valid()
 	t.mu.Lock()

@@ -16,21 +16,21 @@ import (
 )
 
 // Objects is a bucket in which objects are created, read, listed and deleted, and never replaced.
-// Each method sends one request. Nothing below Create may repeat it, because if the first try
-// succeeded, the second one says that the object exists. Implementations must be safe for
-// concurrent use and honour ctx.
+// Each method sends one request. The client below Create must not repeat a request: if the first
+// try succeeded, the second one would fail because the object exists. Implementations must be safe
+// for concurrent use and honour ctx.
 //
-// If it is also a [leasehold.Describer], [Store.Describe] passes its description on.
+// If an implementation is also a [leasehold.Describer], [Store.Describe] passes its description on.
 type Objects interface {
 	// Create writes an object. It returns an error that matches [leasehold.ErrPreconditionFailed]
 	// if the object exists, and any other error if it is not known whether the object was written.
 	Create(ctx context.Context, name string, body []byte) error
-	// Get reads an object. The error matches [leasehold.ErrNotExist] if there is none, and
-	// [leasehold.ErrCorruptRecord] if it is larger than [leasehold.MaxObjectSize].
+	// Get reads an object. The error matches [leasehold.ErrNotExist] if there is no object, and
+	// [leasehold.ErrCorruptRecord] if the object is larger than [leasehold.MaxObjectSize].
 	Get(ctx context.Context, name string) ([]byte, error)
-	// List returns all names that begin with prefix, in any order. If there are more than [Listed],
-	// it may return only the first Listed names in the order of their bytes. It must show every
-	// object whose create had returned before List was called.
+	// List returns all names that begin with prefix, in any order. If there are more than [Listed]
+	// names, it may return only the first Listed names in the order of their bytes. It must show
+	// every object whose create had returned before List was called.
 	List(ctx context.Context, prefix string) ([]string, error)
 	// Delete removes an object, whether it exists or not.
 	Delete(ctx context.Context, name string) error
@@ -40,7 +40,8 @@ type Objects interface {
 // programs that share a key.
 const Keep = 16
 
-// Listed is the number of names up to which [Objects.List] must return all: a page of S3.
+// Listed is the number of names up to which [Objects.List] must return all names: the size of a
+// page of S3.
 const Listed = 1000
 
 const (
@@ -50,9 +51,9 @@ const (
 )
 
 // Store is a [leasehold.Store] in a bucket in which objects can only be created. It is safe for
-// concurrent use. The package documentation says how it works and what it needs of the server.
+// concurrent use. The package documentation says how it works and what it requires of the server.
 //
-// An ETag is made of the version's number and hashes of its key and body. PutIfMatch and
+// An ETag consists of the version's number and hashes of its key and body. PutIfMatch and
 // DeleteIfMatch return [leasehold.ErrPreconditionFailed] for a missing object too. A deleted key
 // keeps its last versions and a tombstone.
 type Store struct {
@@ -62,8 +63,8 @@ type Store struct {
 
 var _ leasehold.Describer = (*Store)(nil)
 
-// New returns a store on objects, for instance those of [NewS3]. It sends no request.
-// [Store.Describe], [leasehold.NewLock] and every method report objects that cannot work.
+// New returns a store on objects, such as an [S3]. It sends no request. [Store.Describe],
+// [leasehold.NewLock] and every method report objects that cannot work.
 func New(objects Objects) *Store { return &Store{objects: objects} }
 
 // Describe returns the description of the [Objects], with TellsAge false, because a Store never
@@ -101,7 +102,7 @@ func (s *Store) Get(ctx context.Context, key string) (leasehold.Object, error) {
 }
 
 // PutIfNoneMatch implements [leasehold.Store]. If the key exists, it tries to create the highest
-// version once more, which the server must refuse. So a server that overwrites is found out.
+// version once more, which the server must refuse. So the store detects a server that overwrites.
 func (s *Store) PutIfNoneMatch(ctx context.Context, key string, body []byte) (etag string, err error) {
 	if err := checkBody(key, body); err != nil {
 		return "", err
@@ -131,9 +132,9 @@ func (s *Store) DeleteIfMatch(ctx context.Context, key, etag string) error {
 	return err
 }
 
-// replace writes over the version that etag names, if that is there. Its number would be enough if
-// nobody deleted objects by hand: after that, numbers start again, and a process that was
-// overlooked must not write over the new versions.
+// replace writes over the version that etag names, if it exists. Its number would be enough if no
+// objects were deleted by hand: after that, numbers start again, and a process that was overlooked
+// must not write over the new versions.
 func (s *Store) replace(ctx context.Context, key, etag string, body []byte) (newETag string, err error) {
 	if err := s.usable(key); err != nil {
 		return "", err
@@ -255,7 +256,7 @@ func shows(key string, versions []uint64, n uint64) error {
 //
 // One LIST cannot prove that a version is missing, because it need not show a single instant. A
 // second one that shows the same highest version can: the highest was then the same while the first
-// one ran, so no version that it had to show was deleted meanwhile.
+// one ran, so no version that it had to show was deleted in that time.
 func (s *Store) versions(ctx context.Context, key string) ([]uint64, error) {
 	if err := s.usable(key); err != nil {
 		return nil, err
@@ -314,9 +315,10 @@ func missing(versions []uint64) uint64 {
 	return versions[0] - uint64(len(versions))
 }
 
-// sweep deletes up to so many versions that nobody needs, in the background. Later writes repeat
-// the deletes that are lost. If more than 2*Keep versions exist, sweep waits for its deletes,
-// because a process that ends after its write ends them too, and it says once why they fail.
+// sweep deletes up to most versions that are not needed any more, in the background. Later writes
+// repeat the deletes that are lost. If more than 2*Keep versions exist, sweep waits for its
+// deletes, because a process that ends after its write ends them too, and it says once why they
+// fail.
 func (s *Store) sweep(ctx context.Context, key string, versions []uint64, most int) {
 	var old []uint64
 	for _, n := range versions {
@@ -394,7 +396,7 @@ func passing(err error) error {
 	return err
 }
 
-// tombstone is the body of a version that stands for a deleted object.
+// tombstone is the body of a version that represents a deleted object.
 var tombstone = []byte("leasehold: deleted here, and kept so that version numbers do not start again\n")
 
 func isTombstone(body []byte) bool { return bytes.Equal(body, tombstone) }

@@ -13,9 +13,9 @@ import (
 
 // Version n of a key is the object key/.leasehold-versions/.leasehold-m, where m is highestName
 // minus n in 16 digits. No lock can have such a name, because the last part of its key must not
-// begin with ".leasehold-". The versions have a directory of their own, because some servers list
-// only whole directories. No key may contain that directory, because its objects would be in the
-// list of another lock.
+// begin with ".leasehold-". The versions have a separate directory, because some servers list only
+// whole directories. No key may contain that directory, because its objects would be in the list of
+// another lock.
 const (
 	digits      = 16
 	highestName = 9_999_999_999_999_999
@@ -29,7 +29,7 @@ func name(key string, n uint64) string {
 }
 
 // KeyOf returns the key of which an object with this name is a version, and false for other
-// objects. It is for programs that list a bucket.
+// objects. Use it in programs that list a bucket.
 func KeyOf(object string) (key string, ok bool) {
 	key, _, ok = strings.Cut(object, prefix(""))
 	if !ok {

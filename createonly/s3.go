@@ -21,10 +21,11 @@ type S3Client interface {
 	ListObjectsV2(context.Context, *s3.ListObjectsV2Input, ...func(*s3.Options)) (*s3.ListObjectsV2Output, error)
 }
 
-// S3 is the [Objects] of a bucket. It is safe for concurrent use.
+// S3 is the implementation of [Objects] for a bucket of S3 or a compatible server. It is safe for
+// concurrent use.
 //
-// It needs the permissions s3:GetObject, s3:PutObject and s3:DeleteObject on the objects, and
-// s3:ListBucket on the bucket. Errors are those of a [leasehold.S3Store].
+// An S3 needs the permissions s3:GetObject, s3:PutObject and s3:DeleteObject on the objects, and
+// s3:ListBucket on the bucket. It returns the same errors as a [leasehold.S3Store].
 type S3 struct {
 	objects *leasehold.S3Store // on calls, which sends other requests than it is given
 	invalid error
@@ -40,14 +41,14 @@ type s3Options struct {
 	invalid               error
 }
 
-// WithKeyPrefix puts prefix before every name. It is used as given, so end it with a slash.
+// WithKeyPrefix puts prefix before every name. No slash is added, so end the prefix with one.
 func WithKeyPrefix(prefix string) S3Option { return func(o *s3Options) { o.prefix = prefix } }
 
-// WithCreateHeader sends this header with every create, instead of If-None-Match. Aliyun OSS takes
-// "x-oss-forbid-overwrite", Tencent COS "x-cos-forbid-overwrite" and IBM COS
-// "x-ibm-forbid-overwrite", each with the value "true". IBM COS ignores it in buckets with
-// versioning, and where it has not been enabled. A server that ignores the header overwrites: check
-// with [leasehold.CheckStore].
+// WithCreateHeader sends this header with every create, instead of If-None-Match. Aliyun OSS
+// accepts "x-oss-forbid-overwrite", Tencent COS "x-cos-forbid-overwrite" and IBM COS
+// "x-ibm-forbid-overwrite", each with the value "true". IBM COS ignores its header in buckets with
+// versioning, and if the header has not been enabled. A server that ignores the header overwrites
+// objects: check with [leasehold.CheckStore].
 func WithCreateHeader(name, value string) S3Option {
 	return func(o *s3Options) {
 		o.header, o.value = name, value
@@ -58,8 +59,8 @@ func WithCreateHeader(name, value string) S3Option {
 	}
 }
 
-// NewS3 returns the objects of bucket. The client is your own, and its settings stay as
-// [leasehold.NewS3Store] says. It sends no request. [S3.Describe], [leasehold.NewLock] and every
+// NewS3 returns the objects of bucket, with your own client. The client's settings apply as
+// [leasehold.NewS3Store] says. NewS3 sends no request. [S3.Describe], [leasehold.NewLock] and every
 // method report arguments that cannot work.
 func NewS3(client S3Client, bucket string, opts ...S3Option) *S3 {
 	var o s3Options
@@ -121,8 +122,8 @@ func (s *S3) Delete(ctx context.Context, name string) error {
 }
 
 // calls is the client of a [leasehold.S3Store] that also sends LISTs, deletes without a condition,
-// and creates with another header. So all requests have the errors, the time limits and the care
-// about proxies and dead connections that an S3Store gives to its own.
+// and creates with another header. So all requests have the errors, the time limits and the
+// handling of proxies and broken connections of an S3Store.
 type calls struct {
 	client        S3Client
 	header, value string

@@ -26,7 +26,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/testkit/fakes3"
 )
 
-// The function tigris and the type oneWriteASecond stand word for word in integrations.md.
+// The function tigris is in integrations.md, word for word.
 
 func tigris(cfg aws.Config) *s3.Client {
 	return s3.NewFromConfig(cfg, func(o *s3.Options) {
@@ -103,7 +103,7 @@ func (r *rateLimited) PutIfMatch(ctx context.Context, key string, body []byte, e
 	return r.Store.PutIfMatch(ctx, key, body, etag)
 }
 
-// The table of integrations.md: an hour of one holder.
+// The figures of integrations.md for Cloudflare R2: an hour of one holder.
 func TestRateLimit(t *testing.T) {
 	for _, tc := range []struct {
 		ttl     time.Duration

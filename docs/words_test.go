@@ -109,6 +109,7 @@ func prose(t *testing.T) [3][]passage {
 	t.Helper()
 	rendered := []string{
 		"../docs/performance.md", "../docs/evidence/performance-tables.md", "../docs/evidence/mutants.md",
+		"../docs/cli-reference.md",
 	}
 	var texts [3][]passage
 	for _, glob := range []string{"../*.md", "*.md", "*/*.md", "../*/README.md"} {

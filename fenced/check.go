@@ -42,22 +42,23 @@ func (g *gate) pass(ctx context.Context, check func() error) error {
 type cleaner interface {
 	// mayRemove reports whether objects can be removed. It asks with a key that has none.
 	mayRemove(ctx context.Context, key string) (bool, error)
-	// remove tries to remove an object. id is that of its version, or "".
+	// remove tries to remove an object. id is the ID of its version, or "".
 	remove(ctx context.Context, key, id string)
 }
 
-// describer is a Backend that is also a leasehold.Store, such as those of gcsstore and azblobstore.
+// describer is a Backend that is also a leasehold.Store, such as the backends of gcsstore and
+// azblobstore.
 type describer interface {
 	leasehold.Describer
 	DeleteIfMatch(ctx context.Context, key, etag string) error
 }
 
-// check tries what the safety of writes rests on, with an object beside key: that an object keeps
-// its token, and, unless the server is known to enforce them, all conditions.
+// check tries what the safety of writes depends on, with an object next to key: that an object
+// keeps its token, and, unless the server is known to enforce them, all conditions.
 //
 // If the object can be removed, it is. On a server that may ignore the condition of a delete, each
-// Store then has a key of its own, so that no check removes the object of another. Otherwise all
-// checks use one object, which stays.
+// Store then has a separate key, so that no check removes the object of another check. Otherwise
+// all checks use one object, which remains.
 func (s *Store) check(ctx context.Context, key string) error {
 	t := &trial{Store: s, ctx: ctx, key: probe.Beside(key, "check")}
 	t.write = func(w *write, old, next Version, body string) error {
@@ -207,8 +208,8 @@ func (t *trial) must(w *write, old, next Version, body string) (now Version, err
 	return now, probe.Disturbed(err)
 }
 
-// begin puts a version of its own in place: a new object, or over what another check has left. now
-// is that version if a read has shown it.
+// begin writes a version of this check: a new object, or over what another check has left. now is
+// that version if a read has shown it.
 func (t *trial) begin(w *write, body string) (now Version, err error) {
 	if !t.strict { // where the refusal of a create could be any failure
 		if now, err = t.head(); err != nil {

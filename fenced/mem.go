@@ -16,8 +16,8 @@ import (
 // NewMemStore returns an empty store in memory, for tests.
 func NewMemStore(opts ...Option) *Store { return NewStore(&MemBackend{}, opts...) }
 
-// MemBackend is a [Backend] in memory, for tests that put faults between it and a [Store]. The zero
-// value is ready to use. It is safe for concurrent use.
+// MemBackend is a [Backend] in memory, for tests that inject faults between a Backend and a
+// [Store]. The zero value is ready to use. It is safe for concurrent use.
 type MemBackend struct {
 	mu      sync.Mutex
 	last    uint64 // the number of versions so far

@@ -32,39 +32,40 @@ type S3Client interface {
 		...func(*s3.Options)) (*s3.AbortMultipartUploadOutput, error)
 }
 
-// ETagMode says how two versions of one S3 object come to have different ETags. S3's default ETag
-// is a hash of the body alone. If the same body is written again, for example by [Store.Seal], the
-// ETag stays the same, so a former leader that has read the older version could still replace it.
+// ETagMode selects how two versions of one S3 object get different ETags. S3's default ETag is a
+// hash of the body alone. If the same body is written again, for example by [Store.Seal], the ETag
+// does not change, so a former leader that has read the older version could still replace it.
 type ETagMode uint8
 
 const (
 	// UniqueETags relies on a bucket whose ETags never repeat, as with SSE-KMS, with SSE-C and in
-	// directory buckets. The first write checks it.
+	// directory buckets. The first write checks that.
 	UniqueETags ETagMode = iota + 1
 	// PaddedBodies adds 64 random spaces and tabs to the end of each body, which [Store.Get]
 	// removes. Readers of JSON, and of most other text, tolerate them. Readers of compressed and
 	// binary formats may not, so Seal refuses to adopt an object that has a Content-Encoding.
 	PaddedBodies
-	// DistinctBodies relies on you: never write the same body to one key twice, for example by a
-	// unique number in each body. Seal would write a body again, so it is refused.
+	// DistinctBodies requires that you never write the same body to one key twice, for example by a
+	// unique number in each body. Seal would write a body again, so with this mode it returns an
+	// error.
 	DistinctBodies
 )
 
-// NewS3Store returns a store of fenced objects in bucket; see [ETagMode] for the choice to make. It
-// sends no request. A nil client, an impossible bucket name and an unknown mode are errors that
-// match [leasehold.ErrPermanent]. The client's settings stay, with the exceptions that
+// NewS3Store returns a store of fenced objects in bucket. See [ETagMode] for the choice of mode.
+// NewS3Store sends no request. For a nil client, an impossible bucket name or an unknown mode, the
+// error matches [leasehold.ErrPermanent]. The client's settings apply, with the exceptions that
 // [leasehold.NewS3Store] names.
 //
 // The client needs the permissions s3:GetObject, s3:PutObject and s3:ListBucket, and for bodies
-// over 8 MiB, which go in parts, s3:AbortMultipartUpload.
+// over 8 MiB, which are uploaded in parts, s3:AbortMultipartUpload.
 //
 // The check before the first write (see [Store]) sends 8 requests, or about twice as many if the
-// server wants ETags without quotes (see [leasehold.S3Store]). The first write of a large body
-// sends 14 more, because a server may keep the metadata of a PUT and drop that of an upload in
-// parts, or ignore a condition of CompleteMultipartUpload. Requests that fail temporarily are
-// repeated within ctx, for a few seconds each, because some servers take one write of an object a
-// second. A check removes its object, which is beside the key. Without s3:DeleteObject the object
-// is ".leasehold-check". It stays, and the next check uses it again.
+// server requires ETags without quotes (see [leasehold.S3Store]). The first write of a large body
+// sends 14 more, because a server may keep the metadata of a PUT and drop the metadata of an upload
+// in parts, or ignore a condition of CompleteMultipartUpload. Requests that fail temporarily are
+// repeated within ctx, for a few seconds each, because some servers accept one write of an object
+// per second. The check removes its object, which is next to the key. Without s3:DeleteObject the
+// object is ".leasehold-check". It remains, and the next check uses it again.
 func NewS3Store(client S3Client, bucket string, mode ETagMode, opts ...Option) (*Store, error) {
 	b := &s3Backend{
 		client: client, Bucket: s3api.NewBucket(bucket), mode: mode, partSize: 8 << 20, timeout: time.Minute,

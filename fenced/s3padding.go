@@ -39,8 +39,8 @@ func (w *s3Write) pad(body io.Reader, size *int64) io.Reader {
 	return io.MultiReader(body, bytes.NewReader(white(w.meta[metaNonce])))
 }
 
-// unpad returns the body of v without its padding, and sets v's size to that of the body. current
-// reports whether v is still the current version.
+// unpad returns the body of v without its padding, and sets v's size to the size of the body.
+// current reports whether v is still the current version.
 func unpad(v *Version, raw io.ReadCloser, doing string, current func() bool) (io.ReadCloser, error) {
 	text, padded := v.Metadata[metaPad]
 	if !padded {
@@ -95,7 +95,7 @@ func (u *unpadded) Read(p []byte) (int, error) {
 			Cause: errors.New("the body does not end with its padding"),
 		}
 	}
-	// The body broke off unseen, or it is that of the next version: VersityGW may send the old
+	// The body broke off unseen, or it belongs to the next version: VersityGW may send the old
 	// headers and the new body.
 	return 0, &storeapi.Error{
 		Doing: u.doing,

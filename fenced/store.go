@@ -1,6 +1,6 @@
 // Package fenced protects data from late writes of former leaders, by the fencing tokens of a lock.
 // A [Store] writes objects under the token of a lease. [leasehold.Fence] is the check for data in
-// memory.
+// memory. See https://github.com/leasehold-go/leasehold/blob/main/docs/fencing.md.
 //
 //	files, err := fenced.NewS3Store(client, "bucket", fenced.PaddedBodies)
 //	…
@@ -28,30 +28,30 @@ import (
 )
 
 // Store writes ordinary objects under the fencing tokens of a lock. It keeps the token of the last
-// writer in the object's metadata. Each write reads that token, refuses with an
-// [*leasehold.FencedError] if it is higher than its own, and otherwise replaces exactly the version
-// that it has read. Once a token has written or sealed a key, no lower token ever writes that key
-// again, whatever clocks and networks do.
+// writer in the object's metadata. Each write reads that token. If it is higher than the token of
+// the write, the write fails with an [*leasehold.FencedError]. Otherwise the write replaces exactly
+// the version that it has read. Once a token has written or sealed a key, no lower token ever
+// writes that key again, whatever clocks and networks do.
 //
-// This holds for clients that write through a Store. Any other client with the permission can
-// overwrite any object. A delete writes a tombstone; no lifecycle rule may expire tombstones while
-// a former leader can still be alive. Each key stands alone: writes of two objects are not atomic.
+// The guarantee holds for clients that write through a Store. Any other client with the permission
+// can overwrite any object. A delete writes a tombstone. No lifecycle rule may expire tombstones
+// while a former leader may still run. Writes of two objects are not atomic.
 //
-// The first write checks what this rests on, with an object of its own beside the key: that the
-// metadata of an object comes back, and that the conditions of writes are enforced. If not, because
-// the server or a proxy in front of it drops headers, every write fails with an error that matches
-// [leasehold.ErrUnsafeStore], also with [WithAdoption]. So make one Store and keep it. Get checks
-// nothing: where metadata does not come back, it returns token 0, and a tombstone as an empty
+// The first write checks, with a separate object next to the key, that the server returns the
+// metadata of an object and enforces the conditions of writes. If it does not, because the server
+// or a proxy in front of it drops headers, every write fails with an error that matches
+// [leasehold.ErrUnsafeStore], even with [WithAdoption]. So make one Store and keep it. Get checks
+// nothing: if the server does not return metadata, Get returns token 0, and a tombstone as an empty
 // object.
 //
 // Pass [leasehold.Lease.Token] as token and [leasehold.Lease.Context] as ctx: a leader that has
-// lost its lease then stops by itself, and the token stops one that has not noticed. A request that
-// gets no answer is given up after a minute, plus a second for each 128 KiB that it carries, and
-// the write goes on with the next attempt.
+// lost its lease then stops by itself, and the token stops a leader that has not noticed the loss.
+// A Store gives up a request that gets no answer after a minute, plus a second for each 128 KiB
+// that the request carries, and the write continues with the next attempt.
 //
 // Errors match [leasehold.ErrFenced], [ErrUnfenced], [leasehold.ErrPermanent], or the error of ctx
-// once that has ended. Others are temporary failures that have outlasted all attempts. Those that
-// match [leasehold.ErrUnsafeStore], or [leasehold.ErrCorruptRecord] (metadata that no Store
+// once ctx has ended. Other errors are temporary failures that have outlasted all attempts. Errors
+// that match [leasehold.ErrUnsafeStore], or [leasehold.ErrCorruptRecord] (metadata that no Store
 // writes), match ErrPermanent too. After any error the write may have landed, except after
 // ErrFenced at the first attempt. It is safe to repeat the write. A reply that does not come from
 // the server, such as a proxy's page, never counts as a success, and says nothing about the object.
@@ -80,8 +80,8 @@ func init() {
 }
 
 // WithAdoption treats objects without a token, which other clients have written, as written with
-// token 0. The first fenced write or seal takes them over. Without this option, a write or seal of
-// such an object fails with [ErrUnfenced].
+// token 0. The first fenced write or seal gives such an object a token. Without this option, a
+// write or seal of such an object fails with [ErrUnfenced].
 func WithAdoption() Option { return func(c *config) { c.adopt = true } }
 
 // ErrUnfenced says that an object has no token because it was not written through a [Store]. See
@@ -89,9 +89,9 @@ func WithAdoption() Option { return func(c *config) { c.adopt = true } }
 var ErrUnfenced = errors.New("object has no fencing token")
 
 // NewStore returns a store of fenced objects in b. It sends no request. The check of the first
-// write leaves an object of the name ".leasehold-check" beside the key: see [Backend]. If the
-// Backend or an Option is nil, every method of the store says so. See [NewS3Store] for S3, and
-// NewFencedStore of the packages gcsstore and azblobstore for Google Cloud Storage and Azure.
+// write leaves an object ".leasehold-check" next to the key: see [Backend]. If the Backend or an
+// Option is nil, every method of the store returns an error that says so. See [NewS3Store] for S3,
+// and NewFencedStore of the packages gcsstore and azblobstore for Google Cloud Storage and Azure.
 func NewStore(b Backend, opts ...Option) *Store {
 	o, err := options(opts)
 	if storeapi.IsNil(b) {
@@ -110,7 +110,7 @@ func options(opts []Option) (o config, err error) {
 	return o, nil
 }
 
-// usable refuses a Store that cannot work.
+// usable returns an error for a Store that cannot work.
 func (s *Store) usable() error {
 	if s == nil || s.backend == nil && s.invalid == nil {
 		return s3api.Bad("the fenced.Store is nil or empty: make one with NewS3Store or NewStore")
@@ -124,17 +124,18 @@ type PutOption func(*Version)
 // WithContentType sets the Content-Type. The default is application/octet-stream.
 func WithContentType(t string) PutOption { return func(v *Version) { v.ContentType = t } }
 
-// WithMetadata adds metadata of your own. It copies m. Names must be in lower case and must not
-// begin with "leasehold-". Values must be printable ASCII, and must not begin or end with a space,
-// which HTTP would cut off.
+// WithMetadata adds your own metadata. It copies m. Names must be in lower case and must not begin
+// with "leasehold-". Values must be printable ASCII, and must not begin or end with a space, which
+// HTTP would cut off.
 func WithMetadata(m map[string]string) PutOption {
 	m = maps.Clone(m)
 	return func(v *Version) { v.Metadata = m }
 }
 
-// Put writes an object. It tries up to 10 times against concurrent writes and temporary failures,
-// and reads the body from its start for each attempt. On S3 it sends two requests for a new object,
-// three to replace one, and more for a body over 8 MiB, which goes in parts: see [NewS3Store].
+// Put writes an object under token. It makes up to 10 attempts against concurrent writes and
+// temporary failures, and reads the body from its start for each attempt. On S3 it sends two
+// requests for a new object, three to replace an object, and more for a body over 8 MiB, which is
+// uploaded in parts: see [NewS3Store].
 func (s *Store) Put(ctx context.Context, token uint64, key string, body io.ReadSeeker, opts ...PutOption) error {
 	var v Version
 	err := s.usable()
@@ -190,18 +191,18 @@ func (s *Store) Delete(ctx context.Context, token uint64, key string) error {
 
 // Seal claims keys for token: after it has returned nil, no lower token writes them. A new leader
 // must seal every key that it will read and act on, before it reads it. A key without an object
-// gets a tombstone. If several keys fail, Seal returns the first error; the other keys may be
+// gets a tombstone. If several keys fail, Seal returns the first error, and the other keys may be
 // sealed.
 //
-// Seal writes an object again with the same body: on S3 it sends a HEAD, a GET and a PUT for each
-// key, and moves the body down and up again. A key without an object costs two requests. A key that
-// this token has already claimed costs one.
+// Seal writes an object again with the same body. On S3 it sends a HEAD, a GET and a PUT for each
+// key, so it downloads the body and uploads it again. A key without an object costs two requests. A
+// key that this token has already claimed costs one.
 //
-// On S3 headers, metadata, storage class and KMS key stay as they are. An object that is encrypted
+// On S3, headers, metadata, storage class and KMS key do not change. An object that is encrypted
 // without KMS gets the bucket's encryption. Seal refuses an object with tags, a legal hold, a
 // retention period, or anything else that its GET shows and a rewrite would lose
-// ([leasehold.ErrPermanent]). It loses what a GET does not show: the ACL, the encryption context,
-// checksums other than the ETag, and tags if the client lacks s3:GetObjectTagging.
+// ([leasehold.ErrPermanent]). Seal loses settings that a GET does not show: the ACL, the encryption
+// context, checksums other than the ETag, and tags if the client lacks s3:GetObjectTagging.
 func (s *Store) Seal(ctx context.Context, token uint64, keys ...string) error {
 	if err := s.usable(); err != nil {
 		return named(err)
@@ -264,8 +265,8 @@ func (s *Store) seal(ctx context.Context, token uint64, key string) error {
 // Object is an object as [Store.Get] returns it.
 type Object struct {
 	// Body must be closed by the caller. A Read fails after a minute without data, and at the end
-	// of a body that is shorter than the server said. You may pause between Reads for as long as
-	// the server allows. Body is not safe for concurrent use, except Close.
+	// of a body that is shorter than the server said. You may pause between Reads as long as the
+	// server allows. Body is not safe for concurrent use, except Close.
 	Body        io.ReadCloser
 	Size        int64  // in bytes; -1 if the server does not say
 	Token       uint64 // of the last writer; 0 if the object was not written through a Store
@@ -274,9 +275,9 @@ type Object struct {
 	ETag        string            // identifies the version; on Google Cloud Storage the generation
 }
 
-// Get reads an object, whoever wrote it, with one request on S3. If there is no object, or a
-// tombstone, the error matches [leasehold.ErrNotExist]. Former leaders can read too. What they read
-// was current then, and may have changed when they act on it.
+// Get returns an object, even if another client wrote it, with one request on S3. If there is no
+// object, or a tombstone, the error matches [leasehold.ErrNotExist]. Former leaders can read too.
+// The object was current at the read, and may have changed when the reader acts on it.
 func (s *Store) Get(ctx context.Context, key string) (*Object, error) {
 	if err := s.usable(); err != nil {
 		return nil, named(err)

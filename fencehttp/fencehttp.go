@@ -1,5 +1,6 @@
-// Package fencehttp carries fencing tokens over HTTP. A leader sends its token in the header
-// Fencing-Token, and a [Fence] in the server refuses requests of former leaders.
+// Package fencehttp refuses HTTP requests of former leaders. A leader sends its token in the header
+// Fencing-Token, and a [Fence] in the server refuses requests with lower tokens. See
+// https://github.com/leasehold-go/leasehold/blob/main/docs/fencing.md.
 //
 //	request.Header.Set(fencehttp.Header, fencehttp.Format(lease.Token())) // the client
 //
@@ -31,8 +32,8 @@ const Header = "Fencing-Token"
 func Format(token uint64) string { return strconv.FormatUint(token, 10) }
 
 // Marks keeps the highest token that was seen for each resource: its mark. If the resource outlives
-// the process, its mark must too. [StoreMarks] do, [MemMarks] do not. Implementations must be safe
-// for concurrent use.
+// the process, its mark must too. The marks of [StoreMarks] do, the marks of [MemMarks] do not.
+// Implementations must be safe for concurrent use.
 type Marks interface {
 	// Raise sets the mark of resource to token if the mark is lower, and returns the resulting
 	// mark. It must be atomic, must not return before the mark is as durable as the resource, and
@@ -41,7 +42,7 @@ type Marks interface {
 }
 
 // Fence refuses requests of former leaders. Use one Fence for one set of resources, and wrap every
-// route that writes them with its [Fence.Middleware], because two Fences do not wait for each
+// route that writes to them with its [Fence.Middleware], because two Fences do not wait for each
 // other's requests. A Fence is safe for concurrent use.
 type Fence struct {
 	marks    Marks
@@ -56,12 +57,13 @@ type Fence struct {
 type Option func(*Fence)
 
 // WithWait limits the time that a request may wait in total, for the marks and for requests of
-// lower tokens to end. Then it gets 503. d must be positive. The default is 10 s.
+// lower tokens to end. After that time the answer is 503. d must be positive. The default is 10 s.
 func WithWait(d time.Duration) Option { return func(f *Fence) { f.wait = d } }
 
-// New returns a fence. resource returns the name of what a request changes, for instance from its
-// path. Requests with the same name fence each other off. A request for which resource returns ""
-// gets 500. New refuses a nil argument or option, and a wait that is not positive.
+// New returns a fence. resource returns the name of the resource that a request changes, for
+// instance from its path. A request is compared only with requests of the same name. If resource
+// returns "" for a request, the answer is 500. New refuses a nil argument or option, and a wait
+// that is not positive.
 func New(marks Marks, resource func(*http.Request) string, opts ...Option) (*Fence, error) {
 	f := &Fence{marks: marks, resource: resource, wait: 10 * time.Second, gates: map[string]*gate{}}
 	for _, opt := range opts {
@@ -79,16 +81,16 @@ func New(marks Marks, resource func(*http.Request) string, opts ...Option) (*Fen
 	return f, nil
 }
 
-// Middleware passes a request to next if no higher token was seen for its resource. Otherwise it
-// answers without calling next:
+// Middleware returns a handler that passes a request to next if no higher token was seen for its
+// resource. Otherwise the handler answers without calling next:
 //
 //   - 412 Precondition Failed if the token is too low; [Header] then has the highest token seen
 //   - 428 Precondition Required if the request has no token
 //   - 400 Bad Request if the header is anything but one number from 1 to 2^53-1, the highest token
 //     that a lock issues
 //   - 503 Service Unavailable if the mark could not be checked (the cause is logged as a warning to
-//     [slog.Default]), or if the request's context ends or [WithWait] is over before its turn has
-//     come
+//     [slog.Default]), or if the request's context or the time of [WithWait] ends before its turn
+//     has come
 //
 // Authorise first, then fence: put the middleware that authorises around this one. Any request that
 // reaches this middleware can raise the mark, and so lock out every lower token for good.
@@ -97,12 +99,13 @@ func New(marks Marks, resource func(*http.Request) string, opts ...Option) (*Fen
 // at once with a cause that matches [leasehold.ErrFenced], reads of their bodies fail, and writes
 // of their answers fail after a quarter of [WithWait]. The higher token's request runs once they
 // have returned, so within one process none of their effects comes after it. If several processes
-// serve the resource, only the resource itself can refuse: docs/fencing.md has a condition in SQL.
+// serve the resource, only the resource itself can refuse late writes: see the condition in SQL on
+// the page https://github.com/leasehold-go/leasehold/blob/main/docs/fencing.md.
 //
 // Rules for handlers and for other middleware:
 //
 //   - When its context ends, a handler must answer with an error. If it returns without writing an
-//     answer, it answers 200, as always in net/http.
+//     answer, the answer is 200, as always in net/http.
 //   - A handler must not leave work behind when it returns. [http.TimeoutHandler] does, so put it
 //     around this middleware, not inside.
 //   - A middleware around this one should not hide the server's ResponseWriter: it needs an Unwrap
@@ -295,7 +298,7 @@ func (g *gate) signal() {
 	g.changed = make(chan struct{})
 }
 
-// MemMarks keeps marks in memory, for tests and for resources that are in memory, too. The zero
+// MemMarks keeps marks in memory, for tests and for resources that are in memory too. The zero
 // value is ready to use. It keeps one entry for each resource name and never removes any. It is
 // safe for concurrent use.
 type MemMarks struct {
@@ -315,7 +318,7 @@ func (m *MemMarks) Raise(_ context.Context, resource string, token uint64) (uint
 }
 
 // StoreMarks keeps each mark in an object of a [leasehold.Store]. A token that raises the mark
-// costs two requests, any other costs one. It is safe for concurrent use.
+// costs two requests, any other token one. StoreMarks is safe for concurrent use.
 type StoreMarks struct {
 	store  leasehold.Store
 	prefix string
@@ -332,14 +335,15 @@ type mark struct {
 }
 
 // raiseTries is how often Raise tries to write a mark. Each lost race means that another request
-// has raised the mark, so many in a row mean that the store's reads and writes disagree.
+// has raised the mark, and several lost races in a row mean that the store's reads and writes
+// disagree.
 const raiseTries = 8
 
 // Raise implements [Marks]. If a write is refused, or its outcome is unknown, Raise tries again, up
 // to 8 times within about 2 s, and then returns the write's error. Tokens that no lock issues (0,
 // and above 2^53-1) are refused. If the object does not hold a token from 1 to 2^53-1, the error
-// matches [leasehold.ErrCorruptRecord]. So it does if the object is a lock or a table of locks,
-// which is left alone.
+// matches [leasehold.ErrCorruptRecord]. The same holds if the object is a lock or a table of locks,
+// which Raise does not change.
 func (m *StoreMarks) Raise(ctx context.Context, resource string, token uint64) (uint64, error) {
 	key := m.prefix + resource
 	fail := func(err error) (uint64, error) { return 0, fmt.Errorf("leasehold: fencing mark %q: %w", key, err) }
@@ -382,7 +386,7 @@ func (m *StoreMarks) Raise(ctx context.Context, resource string, token uint64) (
 		case try == raiseTries:
 			return fail(fmt.Errorf("could not be raised in %d tries: %w", try, err))
 		}
-		// Another request was faster, or this write has landed without a reply. The next read tells
+		// Another request was faster, or this write has landed without a reply. The next read shows
 		// which.
 		pause := 10 * time.Millisecond << try
 		select {

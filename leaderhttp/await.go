@@ -21,9 +21,10 @@ const (
 )
 
 // WithPatience sets how long a request to [Peer.Forward] or [Peer.Redirect] waits while no leader
-// can be reached, before it is answered 503: default 2 s. 0 answers it after one read of the
-// record, or at once if that was read within the last 300 ms. It must not be negative. A hand-over
-// takes about two requests to the store. After a crash nobody leads for about a TTL.
+// can be reached, before the peer answers 503: default 2 s. With 0 the peer answers after one read
+// of the record, or at once if the record was read within the last 300 ms. The time must not be
+// negative. A hand-over takes about two requests to the store. After a crash there is no leader for
+// about one TTL.
 func WithPatience(d time.Duration) Option { return func(p *Peer) { p.patience = d } }
 
 // visitors are the requests that wait for a leader. One goroutine reads the record for all of them.
@@ -87,7 +88,7 @@ func (v *visit) failed(t *term) {
 }
 
 // wait waits until the request may be sent to another leader, or again. It reports false if it has
-// answered the request, because there was none for too long.
+// answered the request, because there was no leader for too long.
 func (v *visit) wait(last *term, changed <-chan struct{}) bool {
 	if !v.inside && !v.enter() {
 		later(v.w, "not carried out: too many requests wait for a leader; try again")

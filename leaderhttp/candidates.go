@@ -17,16 +17,16 @@ const (
 	maxUptime  = 1e9             // seconds that a candidate may say
 )
 
-// WithPriority sets how much this process is preferred as the next leader: default 0, and it may be
-// negative. A leader that steps down passes the lock to the candidate with the highest priority. By
-// itself, a priority makes no leader step down: see [WithPreemption].
+// WithPriority sets the priority of this process as the next leader: default 0. It may be negative.
+// A leader that steps down passes the lock to the candidate with the highest priority. A priority
+// alone makes no leader step down: see [WithPreemption].
 func WithPriority(n int) Option { return func(p *Peer) { p.priority = n } }
 
-// WithPreemption makes this process, while it leads, step down for a candidate with a higher
-// priority than its own that has waited for this time. The term ends as
-// [leasehold.Elector.Resign] ends it. By default a leader stays. The time must be at least 0 and
-// below 50 s, because candidates ask again every 50 s. If a candidate does not take the lock that
-// is offered to it, or for which this process has stepped down, this process steps down for nobody
+// WithPreemption makes this process, while it leads, step down for a candidate that has a higher
+// priority and has waited for this time. The term ends as [leasehold.Elector.Resign] ends it. By
+// default a leader does not step down for a candidate. The time must be at least 0 and below 50 s,
+// because candidates ask again every 50 s. If a candidate does not take the lock that this process
+// offered to it, or for which this process stepped down, this process steps down for no candidate
 // for 5 minutes.
 func WithPreemption(after time.Duration) Option {
 	return func(p *Peer) { p.preempt, p.preempts = after, true }
@@ -56,7 +56,7 @@ func newCandidate(q url.Values) *candidate {
 	return c
 }
 
-// asks returns the query that tells a leader of this candidate.
+// asks returns the query by which this candidate waits at a leader.
 func (p *Peer) asks() string {
 	q := url.Values{
 		"from": {p.id}, "holder": {p.lock.Holder()}, "priority": {strconv.Itoa(p.priority)},
@@ -98,7 +98,8 @@ func before(a, b bool) int {
 	}
 }
 
-// mayGet reports whether c gets an offer unless somebody else comes first. The caller holds p.mu.
+// mayGet reports whether c gets an offer unless another candidate comes first. The caller holds
+// p.mu.
 func (p *Peer) mayGet(c *candidate, now time.Time) bool {
 	return c.able && now.Sub(p.shunned[c.name]) >= shunTime
 }

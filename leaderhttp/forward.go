@@ -17,8 +17,8 @@ import (
 
 const (
 	// mark is the header of a forwarded request. It names the term whose leader must answer, so a
-	// process that does not lead that term refuses the request, and nobody forwards it again. In an
-	// answer it says that the request was refused.
+	// process that does not lead that term refuses the request, and does not forward it again. In
+	// an answer it says that the request was refused.
 	mark    = "Leasehold-Forwarded"
 	refused = "refused"
 
@@ -26,37 +26,39 @@ const (
 )
 
 // Forward returns a handler that runs next if this process leads, under a context that ends with
-// the lease. Otherwise it sends the request to the leader, with its Host and body, also a stream in
-// either direction, in both at once, or a WebSocket. (Over HTTP/1, an app that answers while it
-// reads has to call [http.ResponseController.EnableFullDuplex], as without Forward.) The handler
-// answers 503 itself in two cases, and the body says which:
+// the lease. Otherwise it sends the request to the leader, with its Host and body. That includes a
+// stream in either direction or in both at once, and a WebSocket. (Over HTTP/1, an app that answers
+// while it reads has to call [http.ResponseController.EnableFullDuplex], as without Forward.) The
+// handler answers 503 itself in two cases, and the body says which:
 //
 //   - with Retry-After (3 s): the request was not carried out. For 2 s ([WithPatience]) there was
-//     no leader, or it could not be reached. Or 1,000 requests wait for a leader already, or the
+//     no leader, or it could not be reached. Or 1,000 requests already wait for a leader, or the
 //     leader has refused a request whose body cannot be sent again.
-//   - without Retry-After: the request was sent, and no answer came, because the leader has died,
-//     or its term has been over for 10 s. Whether the request was carried out is not known.
+//   - without Retry-After: the request was sent, and no answer came, because the leader has
+//     crashed, or its term ended 10 s ago. It is not known whether the request was carried out.
 //
-// A body that is larger than an [http.MaxBytesReader] in front of Forward allows is answered 413.
+// If a body is larger than an [http.MaxBytesReader] in front of Forward allows, the answer is 413.
 //
-// While there is no leader, this process reads the record after 20 ms, 40 ms, and so on up to
-// 300 ms, once for all requests. It learns of the next leader from its elector, too.
+// While there is no leader, this process reads the record after 20 ms, 40 ms, and so on up to 300
+// ms, once for all requests. Its elector also reports the next leader.
 //
 // No request is carried out twice. A request that the leader has refused, or that could not be sent
 // to it, goes to the next leader, and to three leaders at most. A leader whose term has only just
-// begun may not know of it yet, so it gets the request again. What was read of a body of up to
-// 64 KiB with a Content-Length is kept for that. A request with another body is not sent again once
-// reading that has begun.
+// begun may not know of its term yet, so it gets the request again. For such repeats, the handler
+// keeps the part that was read of a body of up to 64 KiB with a Content-Length. A request with any
+// other body is not sent again once the handler has begun to read the body.
 //
-// A forwarded request has the header Leasehold-Forwarded, which names the lock and the term, its ID
-// included. Any process that does not lead that term answers 421 Misdirected Request, so a request
-// is forwarded once at most. A client that sets the header gets the same answer, unless it can read
-// the lock object, which has the ID. next does not see the header; [Forwarded] tells of it.
+// A forwarded request has the header Leasehold-Forwarded, which names the lock and the term,
+// including the term's ID. Any process that does not lead that term answers 421 Misdirected
+// Request, so a request is forwarded once at most. A client that sets the header gets the same
+// answer, unless it can read the lock object, which has the ID. next does not see the header. Use
+// [Forwarded] to detect a forwarded request.
 //
-// To next, a forwarded request comes from the process that forwarded it. Whether it was forwarded
-// or not, the client's address is the last one in X-Forwarded-For, as the first process of yours
-// saw it; what stands before that is the client's word. Forward must see the path that the client
-// sent, so do not put [http.StripPrefix] around it.
+// For next, the remote address of a forwarded request is the process that forwarded it. For every
+// request, forwarded or not, the client's address is the last entry in X-Forwarded-For, as the
+// first of your processes saw it. Earlier entries are not to be trusted, because the client may
+// have sent them. Forward must see the path that the client sent, so do not put [http.StripPrefix]
+// around it.
 func (p *Peer) Forward(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.lead(w, r, next, p.send) })
 }
@@ -109,9 +111,9 @@ type (
 // forwarded. ctx is the context of the handler's request.
 func Forwarded(ctx context.Context) bool { return ctx.Value(forwardedKey{}) != nil }
 
-// Lease returns the lease under which a handler of [Peer.Forward] runs. ctx is that of the
-// handler's request. Pass the lease's token to whatever the handler writes to. Elsewhere Lease
-// returns nil.
+// Lease returns the lease under which a handler of [Peer.Forward] runs. ctx is the context of the
+// handler's request. For any other context Lease returns nil. Pass the lease's token to every
+// resource to which the handler writes.
 func Lease(ctx context.Context) *leasehold.Lease {
 	lease, _ := ctx.Value(leaseKey{}).(*leasehold.Lease)
 	return lease
@@ -151,7 +153,7 @@ func later(w http.ResponseWriter, text string) {
 	http.Error(w, text, http.StatusServiceUnavailable)
 }
 
-// How far the last try to reach a leader has come. A transport that tells nothing leaves it at 0.
+// How far the last try to reach a leader has come. A transport that reports nothing leaves it at 0.
 const (
 	connects  = 1 + iota // to the leader, or to a proxy in front: nothing of the request is sent
 	connected            // the request may have been sent

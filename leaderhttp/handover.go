@@ -15,14 +15,14 @@ import (
 
 // The errors of [Peer.HandOver].
 var (
-	// ErrNotLeading says that this process does not lead, or steps down already. Nothing has
+	// ErrNotLeading says that this process does not lead, or is already stepping down. Nothing has
 	// changed.
 	ErrNotLeading = errors.New("leaderhttp: this process does not lead")
-	// ErrNotWaiting says that no such candidate waits at this process, which goes on leading.
+	// ErrNotWaiting says that no such candidate waits at this process. This process keeps leading.
 	ErrNotWaiting = errors.New("leaderhttp: no such candidate waits at this process")
 	// ErrNotTaken says that the term has ended, and that the candidate was not seen to take the
-	// lock. The text says whether the lock is free for all candidates, another one has it, or the
-	// store does not tell.
+	// lock. The text says whether the lock is released for all candidates, another candidate has
+	// it, or the store could not be read.
 	ErrNotTaken = errors.New("leaderhttp: the candidate was not seen to take the lock")
 )
 
@@ -41,16 +41,19 @@ var (
 	wrote  = handover.Wrote.(func(*leasehold.Lock, leasehold.Record) bool)
 )
 
-// HandOver steps down, as [leasehold.Elector.Resign] does, and passes the lock to the candidate
-// with this holder name ([leasehold.WithHolder]), or to the first in line if holder is "". The
-// lock is never free in between. HandOver returns after OnStoppedLeading, when the term is over.
+// HandOver passes the lock to the candidate with this holder name ([leasehold.WithHolder]), or to
+// the first in line if holder is "". This process steps down, as [leasehold.Elector.Resign] does.
+// No other candidate can take the lock in between. HandOver returns when the term has ended and
+// OnStoppedLeading has returned.
 //
-// It fails with [ErrNotLeading], or with [ErrNotWaiting] if no such candidate has waited here for a
-// second. This process then goes on leading, if it led. It fails with [ErrNotTaken] if the
-// candidate has not taken the lock within a second, or a fifth of the TTL if that is shorter. The
-// lock is then released, for all. If ctx ends first, HandOver returns ctx's error, and the
-// hand-over goes on. Under the context of the term that is always so, because that context ends
-// first. Do not call HandOver with another context from a callback: it would wait for its caller.
+// HandOver returns [ErrNotLeading], or [ErrNotWaiting] if no such candidate has waited at this
+// process within a second. This process then keeps leading, if it led. It returns [ErrNotTaken] if
+// the candidate has not taken the lock within a second, or a fifth of the TTL if that is shorter.
+// The lock is then released for all candidates.
+//
+// If ctx ends first, HandOver returns ctx's error, and the hand-over continues. With the context of
+// the term this is always the case, because that context ends first. Do not call HandOver with
+// another context from a callback: it would wait for its caller.
 func (p *Peer) HandOver(ctx context.Context, holder string) error {
 	own, err := p.choose(ctx, holder)
 	if err != nil {
@@ -108,8 +111,9 @@ func (p *Peer) choose(ctx context.Context, holder string) (*term, error) {
 	}
 }
 
-// heirOf returns the holder of the next term after own. It reads the record if nobody has told of
-// one. If the candidate has the note of the released version, its write may take some time.
+// heirOf returns the holder of the next term after own. It reads the record if no process has
+// reported one. If the candidate has the note of the released version, its write may take some
+// time.
 func (p *Peer) heirOf(ctx context.Context, own *term) (string, error) {
 	p.mu.Lock()
 	known, told := own.heir, own.told
@@ -138,7 +142,7 @@ func (p *Peer) heirOf(ctx context.Context, own *term) (string, error) {
 	}
 }
 
-// succeeds reports whether t is a later term of the same object than that of r.
+// succeeds reports whether t is a later term of the same object than the term of r.
 func (t *term) succeeds(r leasehold.Record) bool {
 	return t != nil && r.Token < t.rec.Token && r.ObjectID == t.rec.ObjectID
 }
@@ -178,7 +182,7 @@ func (p *Peer) passOn(ctx context.Context, token uint64, note handover.Note) (se
 	return sent, false
 }
 
-// offerNext gives the note to the next in line, and returns nil if there is nobody. It does so
+// offerNext gives the note to the next in line, and returns nil if the line is empty. It does so
 // under mu, so that a candidate whose request ends at this moment has the note, or is not chosen.
 func (p *Peer) offerNext(own *term, note *handover.Note) *candidate {
 	p.mu.Lock()
@@ -197,8 +201,8 @@ func (p *Peer) offerNext(own *term, note *handover.Note) *candidate {
 	return c
 }
 
-// confirm waits until somebody says that the lock was taken, and reads whether that is so. It reads
-// a few times at most, with pauses, because anybody who can read the record may say it.
+// confirm waits for a message that the lock was taken, and reads whether that is so. It reads a few
+// times at most, with pauses, because any process that can read the record may send the message.
 func (p *Peer) confirm(ctx context.Context, own *term, c *candidate) bool {
 	deadline, _ := ctx.Deadline()
 	pause := time.Until(deadline) / (maxLooks + 1)
@@ -239,8 +243,8 @@ func (p *Peer) serveTaken(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// take takes the lock if the leader of t has offered it, and tells that leader. It reports false if
-// the candidate has to read the lock to find out how things are.
+// take takes the lock if the leader of t has offered it, and reports that to the leader. It reports
+// false if the candidate has to read the lock to find out how things are.
 func (p *Peer) take(t *term, note *handover.Note) bool {
 	if note == nil || !offer(p.lock, *note) {
 		return false
@@ -262,8 +266,8 @@ func (p *Peer) take(t *term, note *handover.Note) bool {
 	return true
 }
 
-// tellTaken tells the leader of t once that this process has taken the lock. If that is lost, the
-// leader waits in vain, and then tries to release what it no longer has.
+// tellTaken reports to the leader of t, once, that this process has taken the lock. If the message
+// is lost, the leader waits in vain, and then tries to release what it no longer has.
 func (p *Peer) tellTaken(t *term) {
 	ctx, cancel := context.WithTimeout(p.closing, handover.Patience(t.rec.TTL))
 	defer cancel()

@@ -1,6 +1,6 @@
-// Package leaderhttp lets the processes that elect a leader talk to each other over the HTTP
-// servers that they have anyway. A candidate learns at once that a term is over, and a request that
-// reaches any process is answered by the leader.
+// Package leaderhttp connects the processes that elect a leader over their existing HTTP servers. A
+// candidate learns at once that a term has ended, and the leader answers a request that reaches any
+// process. See https://github.com/leasehold-go/leasehold/blob/main/docs/handover.md.
 //
 //	lock, err := leasehold.NewLock(store, key, // with the URL where the others reach this process
 //		leasehold.WithMetadata(map[string]string{leaderhttp.URLKey: "http://10.0.0.7:8080"}))
@@ -10,21 +10,21 @@
 //	mux.Handle("/", peer.Forward(app)) // app runs in the process that leads
 //	server.RegisterOnShutdown(peer.Close)
 //
-// Nothing that a peer answers decides who leads. A peer's answer makes a candidate read; only the
-// holder's own signature lets it write, over the version that it names. A candidate reads up to
-// twice after the end of a term, and once after a failure, which is at most once in 25 s. So a peer
-// that lies, floods or hangs costs a few reads, and the hand-over then waits for the next poll, as
-// it does without this package.
+// No answer of a peer decides which process leads. A peer's answer makes a candidate read the lock.
+// Only the holder's own signature lets the candidate write, over the version that the signature
+// names. A candidate reads up to twice after the end of a term, and once after a failure, which is
+// at most once in 25 s. So a peer that lies, floods or hangs costs a few reads, and the hand-over
+// then waits for the next poll, as it does without this package.
 //
-// A leader that steps down passes the lock to one of the candidates that wait, so that the lock is
-// never free in between. That is the one that [Peer.HandOver] names, or the one with the highest
-// priority ([WithPriority]), or the youngest process. So a rolling restart changes the leader once.
-// A release takes up to a second longer if the chosen one has died. Candidates without a Peer get
-// the lock only when nobody waits.
+// A leader that steps down passes the lock to one of the candidates that wait, so that no other
+// candidate can take it in between. The leader chooses the candidate that [Peer.HandOver] names, or
+// the one with the highest priority ([WithPriority]), or the youngest process. So a rolling restart
+// changes the leader once. A release takes up to a second longer if the chosen candidate has
+// crashed. Candidates without a Peer get the lock only when no candidate with a Peer waits.
 //
-// The URL in the lock's record comes from whoever may write the bucket, and each process sends
-// requests there. With [Peer.Forward] these are requests of its clients, with their credentials.
-// See [WithAllowedHosts].
+// Any party that may write to the bucket can set the URL in the lock's record, and each process
+// sends requests to that URL. With [Peer.Forward] these are requests of its clients, with their
+// credentials. See [WithAllowedHosts].
 package leaderhttp
 
 import (
@@ -48,15 +48,15 @@ import (
 const (
 	// URLKey is the key of the record's metadata ([leasehold.WithMetadata]) that holds the URL
 	// where the other processes reach the leader. The URL is http or https and has a host, but no
-	// user information, query or fragment. If it has a path, the others put that before Path and
-	// before the path of what they forward.
+	// user information, query or fragment. If the URL has a path, the other processes put it before
+	// Path and before the path of each forwarded request.
 	URLKey = "url"
-	// Path is where each process serves its Peer, with all paths below it.
+	// Path is the path at which each process serves its Peer, with all paths below it.
 	Path = "/.leasehold/"
 )
 
-// Peer is one process among those that elect a leader by one lock. It is made by [New] and is safe
-// for concurrent use.
+// Peer is one of the processes that elect a leader by one lock. [New] makes it. It is safe for
+// concurrent use.
 type Peer struct {
 	lock    *leasehold.Lock
 	id      string // by which this process recognises its own requests
@@ -89,27 +89,30 @@ type Option func(*Peer)
 
 // WithClient sets the client for requests to the leader, for TLS and authentication. Only its
 // Transport is used, because redirects must not be followed and a Timeout would end streams. The
-// transport must not repeat a request that may have been carried out; [http.Transport] does not
-// repeat those of this package. By default, a connection that is not made within 5 s is given up,
-// and no proxy is used, whatever HTTP_PROXY says: a proxy would see what clients send, and choose
-// by their Host header where that goes. An HTTP/2 connection that has been silent for 5 s is tried
-// by a ping, and given up 5 s later. Without [http.HTTP2Config] in its Transport, a client of your
-// own keeps that of a machine that has fallen silent until the system gives it up, after minutes.
+// transport must not repeat a request that may have been carried out. [http.Transport] does not
+// repeat requests of this package.
+//
+// The default client gives up a connection that is not made within 5 s. It uses no proxy, whatever
+// HTTP_PROXY says, because a proxy would see what clients send, and would choose the destination by
+// their Host header. If an HTTP/2 connection has been silent for 5 s, the default client sends a
+// ping, and gives the connection up 5 s later. If your own client has no [http.HTTP2Config] in its
+// Transport, it keeps the connection to a machine that no longer answers until the system gives it
+// up, after minutes.
 func WithClient(c *http.Client) Option {
 	return func(p *Peer) { p.client = c }
 }
 
 // WithAllowedHosts restricts the hosts to which requests are sent. allowed reports whether host,
 // from the URL of a leader's record, with the port if the URL has one, is a process of yours. The
-// peer waits for allowed, so it should return at once. By default every host is allowed.
+// peer waits for allowed, so allowed should return at once. By default every host is allowed.
 func WithAllowedHosts(allowed func(host string) bool) Option {
 	return func(p *Peer) { p.allowed = allowed }
 }
 
 // New returns the peer of this process for lock. It sends no request. From then on, each release of
-// lock passes it on to a candidate that waits for the elector's term. Make one peer for a lock. New
-// refuses a lock that [leasehold.NewLock] did not make, a nil option, client or function, and a
-// time that [WithPreemption] or [WithPatience] does not allow.
+// lock passes the lock on to a candidate that waits for the end of the elector's term. Make one
+// peer for a lock. New refuses a lock that [leasehold.NewLock] did not make, a nil option, client
+// or function, and a time that [WithPreemption] or [WithPatience] does not allow.
 func New(lock *leasehold.Lock, opts ...Option) (*Peer, error) {
 	p := &Peer{
 		lock: lock, id: rand.Text(), log: warnlog.New(), began: time.Now(), patience: defaultPatience,
@@ -148,12 +151,12 @@ func New(lock *leasehold.Lock, opts ...Option) (*Peer, error) {
 	return p, nil
 }
 
-// Close ends the background work of the peer: it follows no leader any more, answers the requests
-// that wait for the end of a term, and closes idle connections. Requests that are being forwarded
-// or wait for a leader go on, and Forward, Redirect and the check of the leader still answer. Pass
-// Close to [http.Server.RegisterOnShutdown], because requests that wait would delay a shutdown.
-// Shut the server down after [leasehold.Elector.Run] has returned, so that the candidates hear of
-// the release. Close may be called more than once.
+// Close ends the background work of the peer: the peer follows no leader any more, answers the
+// requests that wait for the end of a term, and closes idle connections. Requests that are being
+// forwarded or wait for a leader continue, and Forward, Redirect and the check of the leader still
+// answer. Pass Close to [http.Server.RegisterOnShutdown], because requests that wait would delay a
+// shutdown. Shut the server down after [leasehold.Elector.Run] has returned, so that the candidates
+// learn of the release. Close may be called more than once.
 func (p *Peer) Close() {
 	p.mu.Lock()
 	p.close() // under mu, so that nothing begins to follow after it
@@ -162,8 +165,8 @@ func (p *Peer) Close() {
 	p.client.CloseIdleConnections()
 }
 
-// Callbacks returns callbacks that tell the peer about terms and then call those of cb. Pass them
-// to one elector of the peer's lock.
+// Callbacks returns callbacks that inform the peer of terms and then call the callbacks in cb. Pass
+// them to one elector of the peer's lock.
 func (p *Peer) Callbacks(cb leasehold.Callbacks) leasehold.Callbacks {
 	return leasehold.Callbacks{
 		OnNewLeader: func(r leasehold.Record) {
@@ -233,7 +236,7 @@ func (t *term) spread() time.Duration {
 	return time.Duration(clock.System.Rand() * float64(t.spacing()))
 }
 
-// known returns the last term seen to begin, or nil if that is over, and the term of this process.
+// known returns the last term seen to begin, or nil if it has ended, and the term of this process.
 func (p *Peer) known() (last, own *term) {
 	last, own, _ = p.state()
 	return last, own
@@ -246,7 +249,7 @@ func (p *Peer) state() (last, own *term, changed <-chan struct{}) {
 	return p.last, p.own, p.changed
 }
 
-// announce tells those who wait that something has changed. The caller holds p.mu.
+// announce wakes the goroutines that wait for a change. The caller holds p.mu.
 func (p *Peer) announce() {
 	close(p.changed)
 	p.changed = make(chan struct{})
@@ -255,7 +258,7 @@ func (p *Peer) announce() {
 // saw takes a record that was read from the store. inOrder says that it comes from the elector,
 // whose records come in order. Another record may be older than what is known.
 func (p *Peer) saw(r leasehold.Record, inOrder bool) {
-	// Both call code of the user, for which nobody else may wait: so neither is under mu.
+	// Both call code of the user, for which no other goroutine may wait: so neither is under mu.
 	u, err := p.target(URLKey, r.Metadata[URLKey])
 	t := &term{rec: r, url: u, ours: wrote(p.lock, r)}
 	if t.ours {
@@ -334,7 +337,7 @@ func (p *Peer) replace(t *term) {
 	p.announce()
 }
 
-// heardEnd notes that the leader of t has said that it is over.
+// heardEnd notes that the leader of t has reported the end of t.
 func (p *Peer) heardEnd(t *term) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -352,7 +355,7 @@ func (p *Peer) started(ctx context.Context, lease *leasehold.Lease) {
 	p.replace(p.own)
 }
 
-// stopped tells all who wait that the term of this process is over.
+// stopped informs all that wait of the end of the term of this process.
 func (p *Peer) stopped() {
 	_, own := p.known()
 	if own == nil {

@@ -8,27 +8,27 @@ import (
 )
 
 // PublicURLKey is the key of the record's metadata ([leasehold.WithMetadata]) that holds the URL
-// where clients reach the leader, for [Peer.Redirect]. It has the form of [URLKey], and
-// [WithAllowedHosts] restricts it, too. Each process needs one of its own: one that all share, as
-// that of a Service, sends clients round in circles, of which the log warns.
+// where clients reach the leader, for [Peer.Redirect]. The URL has the form of [URLKey], and
+// [WithAllowedHosts] restricts it too. Each process needs a separate URL. A URL that all processes
+// share, such as the URL of a Service, redirects clients in circles. The log warns of that.
 const PublicURLKey = "public_url"
 
-// Redirect returns a handler that runs next if this process leads, as [Peer.Forward] does. It tells
-// other clients to ask the leader themselves: 307 Temporary Redirect to the URL that the leader's
-// record has under [PublicURLKey], followed by the path and query of the request. While there is
-// no leader, requests wait as with Forward: see [WithPatience]. If the leader has no public URL
-// that can be used, the answer is 503 with Retry-After (3 s), and its body and the log say so.
-// Nothing of a request that is redirected was carried out. A process whose elector does not
-// campaign reads the record up to three times a second for Redirect, because nothing else tells it
-// of the end of a term.
+// Redirect returns a handler that runs next if this process leads, as [Peer.Forward] does.
+// Otherwise it redirects the client to the leader: 307 Temporary Redirect to the URL that the
+// leader's record has under [PublicURLKey], followed by the path and query of the request. While
+// there is no leader, requests wait as with Forward: see [WithPatience]. If the leader has no
+// usable public URL, the answer is 503 with Retry-After (3 s), and its body and the log say so. A
+// request that is redirected was not carried out. A process whose elector does not campaign reads
+// the record up to three times a second for Redirect, because nothing else informs it of the end of
+// a term.
 //
-// The URL in the record comes from whoever may write the bucket. See [WithAllowedHosts].
+// Any party that may write to the bucket can set the URL in the record. See [WithAllowedHosts].
 func (p *Peer) Redirect(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.lead(w, r, next, p.redirect) })
 }
 
-// refresh reads the record if nothing else would tell of the end of t: the leader does not refuse
-// what a client asks it, and a process that does not campaign does not follow it.
+// refresh reads the record if nothing else would show the end of t: the leader does not refuse what
+// a client asks it, and a process that does not campaign does not follow it.
 func (p *Peer) refresh(ctx context.Context, t *term) {
 	ctx, cancel := context.WithTimeout(ctx, max(p.patience, time.Second))
 	defer cancel()
@@ -67,7 +67,7 @@ func (p *Peer) redirect(t *term, w http.ResponseWriter, r *http.Request, _ *kept
 				"public_url", u.String())
 		})
 	}
-	// As the client has written the path: an app may tell "a//b" from "a/b".
+	// As the client has written the path: an app may treat "a//b" and "a/b" as different.
 	to := strings.TrimSuffix(u.String(), "/") + "/" + strings.TrimPrefix(r.URL.EscapedPath(), "/")
 	if r.URL.RawQuery != "" {
 		to += "?" + r.URL.RawQuery

@@ -33,22 +33,24 @@ type answer struct {
 	Note  *handover.Note `json:"note,omitempty"`
 }
 
-// ServeHTTP answers what processes ask each other. The last element of the path is the question:
+// ServeHTTP answers the requests that the processes send each other. The last element of the path
+// is the kind of request:
 //
 //   - leader: 200 and {"leading":true} if this process leads, else 503 and {"leading":false}, for
 //     the health checks of load balancers, which may use GET, HEAD or OPTIONS, as HAProxy does by
-//     default. It says nothing else, because every client of a public port may ask.
+//     default. The answer says nothing else, because every client of a public port can send this
+//     request.
 //   - wait?key=K&token=N&term=ID&holder=H&priority=P&up=S: if this process leads the term of the
-//     lock K with this token and ID, the answer comes when that term is over: 200 and
+//     lock K with this token and ID, the answer comes when that term has ended: 200 and
 //     {"over":true,"place":P,"note":…}. One candidate may get its answer before the release: its
-//     note is the holder's signature that the version that it names may be replaced. The others
-//     get theirs when the release has landed or failed, or the lock was taken. P is the place in
-//     the line of those who have waited, from 0: they read the lock one after the other. The first
-//     one may get a note of the released version. After 50 s the answer is {"over":false}. H is
-//     the candidate's holder name, P its priority, and S the seconds since its Peer was made;
-//     without S a candidate gets no note. The answer is 409 at once if this process does not lead
-//     that term, and 503 if 1,000 requests wait. The ID is term_id in the lock's record, so a
-//     client that cannot read the record takes no place from the candidates.
+//     note is the holder's signature that the version that it names may be replaced. The other
+//     candidates get their answers when the release has landed or failed, or the lock was taken. P
+//     is the place in the line of candidates that have waited, from 0: they read the lock one after
+//     the other. The first one may get a note of the released version. After 50 s the answer is
+//     {"over":false}. H is the candidate's holder name, P its priority, and S the seconds since its
+//     Peer was made. Without S a candidate gets no note. The answer is 409 at once if this process
+//     does not lead that term, and 503 if 1,000 requests wait. The ID is term_id in the lock's
+//     record, so a client that cannot read the record takes no place from the candidates.
 //   - taken?key=K&token=N&term=ID, by POST: a candidate says that it has taken the lock by its
 //     note. It makes the leader read the lock, three times at most. The answer is 204, or 409 if
 //     this process does not lead that term.
@@ -89,7 +91,7 @@ func reply(w http.ResponseWriter, status int, body any) error {
 	return json.NewEncoder(w).Encode(body)
 }
 
-// notThatTerm answers those who name a term that this process does not lead.
+// notThatTerm answers a request that names a term that this process does not lead.
 func notThatTerm(w http.ResponseWriter) {
 	http.Error(w, "this process does not lead the term that key=K&token=N&term=ID name", http.StatusConflict)
 }
@@ -155,8 +157,8 @@ func (p *Peer) inLine(ctx context.Context, c *candidate) (got answer) {
 	return got
 }
 
-// tell tells all who wait that the own term is over. The first of them gets the note of the
-// released version, if there is one and nobody has taken the lock. The caller holds p.mu.
+// tell answers all that wait for the end of the own term. The first of them gets the note of the
+// released version, if there is one and the lock was not taken. The caller holds p.mu.
 func (p *Peer) tell(own *term, note *handover.Note) {
 	now := time.Now()
 	p.sortWaiting(own.chosen, now)
@@ -184,7 +186,7 @@ func (p *Peer) follow(t *term) {
 	defer cancel()
 	defer context.AfterFunc(p.closing, cancel)()
 	failures, told := 0, false
-	// A leader knows of its term a little later than those who read its record.
+	// A leader knows of its term a little later than processes that read its record.
 	for pause := t.spread(); clock.System.Sleep(ctx, pause) == nil; {
 		began := time.Now()
 		got, err := p.ask(ctx, t)
@@ -213,7 +215,7 @@ func (p *Peer) follow(t *term) {
 		if failures == 0 && clock.System.Sleep(ctx, t.spread()) == nil {
 			p.lock.Wake()
 		}
-		// A failure at once may be that of a leader that does not know of its term yet.
+		// A failure at once may come from a leader that does not know of its term yet.
 		if !told && (errors.Is(err, errItself) || errors.Is(err, errShared) || waited || failures == 1) {
 			told = true
 			p.log.Warn("leaderhttp: following the leader failed, so a hand-over waits for a poll", "key", p.lock.Key(),
@@ -288,8 +290,8 @@ func (p *Peer) ask(ctx context.Context, t *term) (got answer, err error) {
 	return got, nil
 }
 
-// name names t to other processes: in a query, and in the mark of what is forwarded. Only those who
-// can read the record know the ID of the term.
+// name names t to other processes: in a query, and in the mark of what is forwarded. Only processes
+// that can read the record know the ID of the term.
 func (p *Peer) name(t *term) string {
 	return nameOf(p.lock.Key(), strconv.FormatUint(t.rec.Token, 10), t.rec.TermID)
 }

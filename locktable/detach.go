@@ -10,10 +10,10 @@ import (
 	"github.com/leasehold-go/leasehold/internal/tables"
 )
 
-// ErrNotDetachable says that [Table.Detach] cannot hand this member over as it is.
+// ErrNotDetachable says that [Table.Detach] cannot hand this member over in its present state.
 var ErrNotDetachable = errors.New("the member cannot be handed over now")
 
-// errDetached is why the leases of a detached member are over.
+// errDetached is why the leases of a detached member have ended.
 var errDetached = fmt.Errorf("%w here, and not in the table: its member was detached", leasehold.ErrReleased)
 
 // detaching is a call of Detach. The table's mutex guards it.
@@ -23,21 +23,21 @@ type detaching struct {
 	err     error
 }
 
-// Detach ends the use of this member here, and returns a handle by which another process goes on
-// with it: see [Resume]. All leases move together, because they last as long as their member's own
-// lock. Nothing is freed. The contexts of all leases end with [leasehold.ErrReleased], and Run
-// returns nil. Others get the locks when the member's TTL has passed since its last renewal, unless
-// another process has resumed it.
+// Detach returns a handle with which another process can continue this member: see [Resume]. It
+// ends the use of the member in this process. All leases move together, because they last as long
+// as their member's own lock. Detach releases nothing. The contexts of all leases end with
+// [leasehold.ErrReleased], and [Table.Run] returns nil. Other members get the locks when the
+// member's TTL has passed since its last renewal, unless another process has resumed the member.
 //
-// The handle has a secret: whoever has it can act under the leases and free them. It is text
-// without spaces, of a few hundred bytes and about 60 for each lease.
+// The handle contains a secret: a process that has the handle can act under the leases and release
+// them. The handle is text without spaces, of a few hundred bytes plus about 60 for each lease.
 //
-// Functions under leases must have returned. Requests that wait fail with [ErrNotRunning], also if
-// Detach fails, and are taken out of the table first. While the store cannot be reached for that,
-// Detach tries again until ctx ends, and returns ctx's error. After any error the leases are as
-// they were, unless it matches [leasehold.ErrLost]: then the term was lost meanwhile. Others match
-// [ErrNotRunning], [ErrNoTerm], or [ErrNotDetachable] if functions run, if no lease is held, if
-// another call is under way, or if a copy of this machine acts under the term.
+// Functions under leases must have returned. Requests that wait fail with [ErrNotRunning], even if
+// Detach fails, and Detach first removes them from the table. While the store cannot be reached for
+// that, Detach tries again until ctx ends, and then returns ctx's error. After an error the leases
+// are unchanged, unless the error matches [leasehold.ErrLost]: then the term was lost during the
+// call. Other errors match [ErrNotRunning], [ErrNoTerm], or [ErrNotDetachable] if functions run, if
+// no lease is held, if another call is under way, or if a copy of this machine acts under the term.
 func (t *Table) Detach(ctx context.Context) (handle string, err error) {
 	t.mu.Lock()
 	err, over := t.undetachable(t.term), t.over
@@ -106,8 +106,8 @@ func (w *want) undetachable(tm *term) error {
 }
 
 // detach hands the member over, as the version has it that was seen last: it is the current one, no
-// write of unknown outcome is left, and nothing differs. It reports that the term is over here. If
-// a caller has freed a lease meanwhile, that is written first.
+// write of unknown outcome is left, and nothing differs. It reports that the term has ended here.
+// If a caller has released a lease in the meantime, that is written first.
 func (c *committer) detach() (done bool) {
 	n, _ := c.seen.tab.Find(c.tm.named)
 	rows := c.seen.tab.Requests(n)

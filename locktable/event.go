@@ -2,8 +2,8 @@ package locktable
 
 import "time"
 
-// An Event is one thing that happened to a [Table] of this process. [WithObserver] receives them,
-// for example to update metrics.
+// An Event is one thing that happened to a [Table] of this process. The function of [WithObserver]
+// receives events, for example to update metrics.
 type Event struct {
 	Kind     EventKind
 	Table    string        // the table's key
@@ -12,11 +12,11 @@ type Event struct {
 	Token    uint64        // of the lease
 	Locks    []string      // names of the lease's locks; the receiver must not change it
 
-	// Of reads and writes that have succeeded: the table as it is then.
+	// Of reads and writes that have succeeded: the table after them.
 	Revision               uint64
 	Bytes                  int
 	Members, Held, Waiting int
-	// Of writes: what this one has changed.
+	// Of writes: what this write has changed.
 	Asked, Dropped, Evicted int
 }
 
@@ -26,8 +26,8 @@ type EventKind string
 // The kinds of [Event].
 const (
 	EventRead EventKind = "read" // the table was read
-	// a conditional write of the table has ended; one that others have outrun has
-	// ErrPreconditionFailed
+	// a conditional write of the table has ended; Err is ErrPreconditionFailed if another write was
+	// faster
 	EventWrite    EventKind = "write"
 	EventAcquired EventKind = "acquired" // a request was granted, or its lease was resumed
 	EventReleased EventKind = "released" // a lease was freed by its holder

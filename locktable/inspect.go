@@ -14,7 +14,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/tables"
 )
 
-// State is what the table's object says at one moment.
+// State is the content of a table at one moment: its members, their locks, and the requests that
+// wait.
 type State struct {
 	Revision uint64
 	Size     int // of the object, in bytes
@@ -30,24 +31,25 @@ type Member struct {
 	Token    uint64 // of its term
 	TTL      time.Duration
 	Metadata map[string]string
-	// Renewed is when it renewed its own lock last, by its own clock; zero if its object cannot be
-	// read, or was not.
+	// Renewed is the time of the member's last renewal of its own lock, by the member's clock. It
+	// is zero if the member's object could not be read, or was not read.
 	Renewed time.Time
-	// Err is nil if it seems to live: by the clocks of both machines, it has renewed its lock
-	// within its TTL. Else it says what is known.
+	// Err is nil if the member seems to run: by the clocks of both machines, it has renewed its
+	// lock within its TTL. Otherwise Err says what is known.
 	Err error
 }
 
-// Row is one request.
+// Row is one request, held or waiting.
 type Row struct {
 	Member string   // its name
 	Locks  []string // in the words of the guide: "name", "name (shared)", "name (2 of 8)"
 	Token  uint64   // 0 while it waits
 }
 
-// Inspect reads the table, and the object of each of its members, without asking for anything. A
-// table that nobody has used yet is empty. The error matches [leasehold.ErrCorruptRecord] if the
-// object is not a table. Run need not be running.
+// Inspect returns the members, leases and waiting requests of the table. It reads the table, and
+// the object of each member, and writes nothing. A table that was never used is empty. The error
+// matches [leasehold.ErrCorruptRecord] if the object is not a table. [Table.Run] need not be
+// running.
 func (t *Table) Inspect(ctx context.Context) (State, error) {
 	v, err := t.get(ctx, t.clock.Now().Mono, nil)
 	if ctx.Err() != nil {
@@ -103,7 +105,7 @@ func memberOf(m tables.Member) Member {
 const maxInspected = 16
 
 // renewed is when a member has renewed the lock of its term, by its own clock, and what seems wrong
-// with that.
+// with the record.
 func (t *Table) renewed(ctx context.Context, term tables.Term, ttl time.Duration) (at time.Time, err error) {
 	limited, cancel := context.WithTimeout(ctx, t.attempt())
 	defer cancel()

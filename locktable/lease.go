@@ -12,23 +12,23 @@ import (
 	"github.com/leasehold-go/leasehold/internal/tables"
 )
 
-// Lease is the right to act under the locks of one request, until the member's term ends or it is
-// released. It is safe for concurrent use. It is freed, too, when both the Lease and its context
-// have become unreachable.
+// Lease is the right to act under the locks of one request, until the lease is released or the
+// member's term ends. It is safe for concurrent use. A lease is also released when both the Lease
+// and its context have become unreachable.
 type Lease struct {
 	r      *request
 	outer  *Lease          // under which this one was asked for; nil if under none
 	parent context.Context // of ctx
-	// Has the Lease as a value, so that either keeps both reachable. Nil until somebody asks for
-	// it. The table's mutex guards it.
+	// Has the Lease as a value, so that either keeps both reachable. Nil until Context is called.
+	// The table's mutex guards it.
 	ctx context.Context
 }
 
 // leaseKey is the key under which the context of a lease of this table has the Lease.
 type leaseKey struct{ t *Table }
 
-// keepsOut names a lock of which a lease, and those under which it was asked for, together hold too
-// much for these claims; "" if there is none.
+// keepsOut names a lock of which a lease and its outer leases together hold too much for these
+// claims; "" if there is none.
 func (le *Lease) keepsOut(claims []tables.Claim) string {
 	le.r.t.mu.Lock()
 	defer le.r.t.mu.Unlock()
@@ -48,15 +48,15 @@ func (le *Lease) keepsOut(claims []tables.Claim) string {
 }
 
 // Token returns the fencing token: the revision of the table that has granted the lease. It is
-// higher than that of every earlier lease that excludes this one.
+// higher than the token of every earlier lease that excludes this one.
 func (le *Lease) Token() uint64 { return le.r.token }
 
 // Locks returns the names of the lease's locks, sorted.
 func (le *Lease) Locks() []string { return le.r.names() }
 
-// Context returns a context that ends before anyone else can hold the locks, as long as this
-// process runs at all. Its context.Cause then matches [leasehold.ErrLost] or
-// [leasehold.ErrReleased]; under [Lock.Do] it may also be the cause of ctx.
+// Context returns a context that ends before another request that these locks exclude can be
+// granted, unless this process is paused at that moment. Its context.Cause then matches
+// [leasehold.ErrLost] or [leasehold.ErrReleased]. Under [Lock.Do] it may also be the cause of ctx.
 func (le *Lease) Context() context.Context {
 	r, t := le.r, le.r.t
 	t.mu.Lock()
@@ -72,7 +72,7 @@ func (le *Lease) Context() context.Context {
 	return le.ctx
 }
 
-// Valid reports whether the holder may act now. It sends no request but looks at all clocks: see
+// Valid reports whether the holder may act now. It sends no request, and reads all clocks: see
 // [leasehold.Lease.Valid]. Once false it stays false.
 func (le *Lease) Valid() bool {
 	r := le.r
@@ -82,7 +82,8 @@ func (le *Lease) Valid() bool {
 }
 
 // Deadline returns the time until which the lease is valid unless the term of its member is
-// renewed: see [leasehold.Lease.Deadline]. After its end it is no later than that.
+// renewed: see [leasehold.Lease.Deadline]. Once the lease has ended, Deadline is no later than that
+// end.
 func (le *Lease) Deadline() time.Time {
 	le.r.t.mu.Lock()
 	term, ended := le.r.term, le.r.ended
@@ -94,9 +95,9 @@ func (le *Lease) Deadline() time.Time {
 	return end
 }
 
-// Wanted returns a channel that is closed when this process sees that a request waits for what the
-// lease holds. From the first call on, the member reads the table once per poll interval. It is
-// also closed when the lease is over.
+// Wanted returns a channel that is closed when this process sees that a request waits for a lock of
+// this lease, or when the lease ends. From the first call on, the member reads the table once per
+// poll interval.
 func (le *Lease) Wanted() <-chan struct{} {
 	r := le.r
 	r.t.mu.Lock()
@@ -113,11 +114,12 @@ func (le *Lease) Wanted() <-chan struct{} {
 	return r.wanted
 }
 
-// Release ends the lease: first its context, then the entries in the table, which hands them over.
-// It returns when that is written, or with ctx's error when ctx ends; the table goes on freeing it.
-// Releasing twice does no harm. If the lease was lost, the error matches [leasehold.ErrLost]. If
-// the member ends and cannot write that it leaves, the error says so: others get what was held
-// once the member's own lock is released, which Run does next.
+// Release ends the lease and hands its locks over: it ends the context first, then removes the
+// entries from the table. It returns when the table is written. If ctx ends first, it returns ctx's
+// error, and the table continues to release the lease. Releasing twice does no harm. If the lease
+// was lost, the error matches [leasehold.ErrLost]. If the member ends and cannot write that it
+// leaves, the error says so. Other members then get the locks once the member's own lock is
+// released, which [Table.Run] does next.
 func (le *Lease) Release(ctx context.Context) error {
 	r, t := le.r, le.r.t
 	t.mu.Lock()
@@ -144,13 +146,13 @@ func (le *Lease) Release(ctx context.Context) error {
 }
 
 // Do runs fn under the lease on this goroutine, then releases the lease. The context of fn descends
-// from ctx, and ends early if the lease is lost, or if Run is to end. fn must then return, because
-// somebody else may soon hold the locks. The lease is not freed before fn has returned, unless you
-// call Release yourself. If fn panics, the lease is released and the panic goes on.
+// from ctx, and ends early if the lease is lost, or if the ctx of [Table.Run] ends. fn must then
+// return, because another process may soon hold the locks. The lease is not released before fn has
+// returned, unless you call Release yourself. If fn panics, Do releases the lease and re-panics.
 //
 // Do returns fn's error unchanged if nothing else went wrong. If the lease was lost while fn ran,
-// the error matches [leasehold.ErrLost] and fn's error. It refuses, without calling fn, a lease
-// that is over, or on which Do was called before.
+// the error matches [leasehold.ErrLost] and fn's error. Do refuses a lease that has ended, or on
+// which Do was called before. It then returns an error without calling fn.
 func (le *Lease) Do(ctx context.Context, fn func(ctx context.Context, lease *Lease) error) error {
 	caller := ctx
 	ctx, cancel := context.WithCancelCause(context.WithValue(ctx, leaseKey{le.r.t}, le))

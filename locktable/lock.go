@@ -14,7 +14,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/tables"
 )
 
-// Lock is what one request can ask of a [Table]: a lock, or several of them. It is a value without
+// Lock is a lock of a [Table], or several locks that one request asks for together. A Lock has no
 // state and is safe for concurrent use.
 type Lock struct {
 	t      *Table
@@ -22,17 +22,18 @@ type Lock struct {
 	err    error
 }
 
-// Lock is one lock of the table, held by one at a time.
+// Lock returns the exclusive lock of this name: one request holds it at a time.
 func (t *Table) Lock(name string) *Lock { return t.claim(tables.Claim{Name: name}) }
 
-// Shared is one lock of the table, held by any number that have it shared, or by one that has it by
-// [Table.Lock].
+// Shared returns the shared lock of this name: any number of requests hold it shared, or one
+// request holds it by [Table.Lock].
 func (t *Table) Shared(name string) *Lock { return t.claim(tables.Claim{Name: name, Shared: true}) }
 
-// Semaphore is one slot of a semaphore that has so many, or several by [Lock.Slots]. Each request
-// counts by its own number of slots, so a new release of a program may say another one while the
-// old one runs. While one that goes by fewer slots waits, those behind it get no more than that. A
-// name that somebody uses without slots fails with [ErrCapacity], and the other way round.
+// Semaphore returns one slot of a semaphore with this number of slots. [Lock.Slots] asks for
+// several slots at once. Each request counts by its own number of slots, so a new release of a
+// program may use another number while the old release runs. While a request with a lower number
+// waits, the requests behind it get no more slots than that number. If the name is in use as a lock
+// without slots, the error matches [ErrCapacity], and the other way round.
 func (t *Table) Semaphore(name string, slots int) *Lock {
 	if slots < 1 {
 		return &Lock{t: t, err: fmt.Errorf("semaphore %.80q has %d slots: use at least 1", name, slots)}
@@ -40,7 +41,7 @@ func (t *Table) Semaphore(name string, slots int) *Lock {
 	return t.claim(tables.Claim{Name: name, Slots: 1, Of: slots})
 }
 
-// Slots is n of the slots of a lock that [Table.Semaphore] has made, at once.
+// Slots returns n slots, at once, of a semaphore that [Table.Semaphore] has returned.
 func (l *Lock) Slots(n int) *Lock {
 	if l.err != nil || len(l.claims) != 1 || l.claims[0].Of == 0 {
 		return &Lock{t: l.t, err: cmp.Or(l.err, errors.New("Slots: this is no semaphore: use Table.Semaphore"))}
@@ -50,7 +51,8 @@ func (l *Lock) Slots(n int) *Lock {
 	return l.t.claim(c)
 }
 
-// All is several locks at once, all of them or none. The order does not matter.
+// All returns a Lock for several locks at once: a request gets all of them or none. The order does
+// not matter.
 func (t *Table) All(locks ...*Lock) *Lock {
 	all := &Lock{t: t}
 	for _, l := range locks {
@@ -81,7 +83,7 @@ func (l *Lock) names() []string {
 	return names
 }
 
-// HeldError says who holds a lock. It matches [leasehold.ErrHeld].
+// HeldError names the members that hold a lock or wait in front. It matches [leasehold.ErrHeld].
 type HeldError struct {
 	Table string   // the table's key
 	Locks []string // that were asked for
@@ -100,7 +102,7 @@ func (e *HeldError) Error() string {
 // Unwrap returns [leasehold.ErrHeld].
 func (e *HeldError) Unwrap() error { return leasehold.ErrHeld }
 
-// list is names for people, not all of them if there are many.
+// list is the names for people to read, or some of them if there are many.
 func list(names []string) string {
 	const most = 5
 	var quoted []string
@@ -113,33 +115,35 @@ func list(names []string) string {
 	return strings.Join(quoted, ", ")
 }
 
-// TryAcquire waits for nobody who lives. If members that live hold a lock, or wait in front, the
-// error matches [leasehold.ErrHeld] and is a [*HeldError]. Other errors match [ErrNotRunning],
-// [ErrNoTerm], [ErrFull], [ErrCapacity], [leasehold.ErrCorruptRecord] or ctx's error. ctx bounds
-// the call and not the lease: its values are kept, its deadline and cancellation are not.
+// TryAcquire returns a lease if the locks can be granted now, and does not wait for running
+// members. If running members hold a lock, or wait in front, the error matches [leasehold.ErrHeld]
+// and is a [*HeldError]. Other errors match [ErrNotRunning], [ErrNoTerm], [ErrFull], [ErrCapacity],
+// [leasehold.ErrCorruptRecord] or ctx's error. ctx bounds the call, not the lease: the lease's
+// context has the values of ctx, but neither its deadline nor its cancellation.
 //
-// TryAcquire outlasts members that are gone, so that a program that asks once, in a new process
-// each time, gets the lock of one that has crashed. Whoever is in the way is looked at first. If
-// its own clock says that it has not renewed its lock within its TTL, TryAcquire waits in line and
-// watches it. It has the lock when that member's term is over, a TTL later at most, or fails as
-// soon as the member shows life. Wrong clocks cost one of these answers some time, and never decide
-// who has a lock. In the first term after Run has begun, TryAcquire waits for that, for a TTL at
-// most.
+// TryAcquire does wait for the locks of members that seem to have crashed, so that a program that
+// tries once, in a new process each time, gets those locks. It first reads the objects of the
+// members in front. If a member has not renewed its lock within its TTL, by that member's own
+// clock, TryAcquire waits in line and watches the member. It gets the lock when the member's term
+// has ended, a TTL later at most, or fails as soon as the member renews. Wrong clocks can delay one
+// of these answers, but never decide which member has a lock. While the first term of [Table.Run]
+// has not begun, TryAcquire waits for it, for a TTL at most.
 func (l *Lock) TryAcquire(ctx context.Context) (*Lease, error) {
 	return l.acquire(ctx, context.WithoutCancel(ctx), true)
 }
 
-// Acquire waits in line until it has the lock or ctx ends. If ctx ends, the error matches ctx's
-// error, and [leasehold.ErrHeld] if a lock was held. A member without a term waits for its next
-// one, and is then at the end of the line. The error matches [ErrNotRunning] if Run has returned,
-// or is not called within a second, and [ErrFull] or [ErrCapacity] if the request cannot be part of
-// the table. It uses ctx as TryAcquire does.
+// Acquire waits in line until it has the locks, and returns their lease. If ctx ends first, the
+// error matches ctx's error, and [leasehold.ErrHeld] if a lock was held. If the member has no term,
+// Acquire waits for the next term, and is then at the end of the line. The error matches
+// [ErrNotRunning] if [Table.Run] has returned, or is not called within a second. It matches
+// [ErrFull] or [ErrCapacity] if the request cannot be part of the table. Acquire uses ctx as
+// [Lock.TryAcquire] does.
 func (l *Lock) Acquire(ctx context.Context) (*Lease, error) {
 	return l.acquire(ctx, context.WithoutCancel(ctx), false)
 }
 
-// Do waits as [Lock.Acquire] does, and runs fn under the lease as [Lease.Do] does, with the errors
-// of both. fn's context descends from ctx.
+// Do runs fn while it holds the locks: it waits as [Lock.Acquire] does, and runs fn as [Lease.Do]
+// does, with the errors of both. fn's context descends from ctx.
 func (l *Lock) Do(ctx context.Context, fn func(ctx context.Context, lease *Lease) error) error {
 	lease, err := l.acquire(ctx, ctx, false)
 	if err != nil {

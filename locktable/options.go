@@ -33,27 +33,27 @@ type options struct {
 
 const minMaxSize = 4 << 10
 
-// WithMemberName sets the name of this member, by which its object in the bucket is named: the name
-// of a pod, for example. It may not contain a slash. The default is the machine's name, the process
-// ID and random letters. It is unique for each Table. A process that restarts under the name of a
-// member that has crashed waits for a TTL. Two running processes of one name take turns, so only
-// one of them can use the table.
+// WithMemberName sets the name of this member, which is also part of the key of the member's
+// object: the name of a pod, for example. The name may not contain a slash. The default is the
+// machine's name, the process ID and random letters, and is unique for each Table. A process that
+// restarts under the name of a crashed member waits for a TTL. If two running processes have one
+// name, only one of them at a time can use the table.
 func WithMemberName(name string) Option { return func(o *options) { o.member = name } }
 
-// WithTTL sets how long the member's lock lasts without a renewal: see [leasehold.WithTTL]. What a
-// process holds is free for others about a TTL after it has died. Give all members of a table the
-// same TTL.
+// WithTTL sets how long the member's lock lasts without a renewal: see [leasehold.WithTTL]. About
+// one TTL after a process has crashed, other members can get its locks. Give all members of a table
+// the same TTL.
 func WithTTL(d time.Duration) Option { return func(o *options) { o.ttl = d } }
 
-// WithPollInterval sets how often a member that waits reads the table: default TTL/5. It reads it
-// once, whatever it waits for, and at once after [Table.Wake].
+// WithPollInterval sets how often a member that waits reads the table: default TTL/5. One read
+// serves all requests of the member. After [Table.Wake] the member reads at once.
 func WithPollInterval(d time.Duration) Option { return func(o *options) { o.poll = d } }
 
-// WithSafetyMargin sets how long before the end of the TTL all leases of a member end whose lock
-// could not be renewed: see [leasehold.WithSafetyMargin].
+// WithSafetyMargin sets how long before the end of the TTL all leases of a member end if the
+// member's lock could not be renewed: see [leasehold.WithSafetyMargin].
 func WithSafetyMargin(d time.Duration) Option { return func(o *options) { o.margin = d } }
 
-// WithClockDrift sets by how much the rates of the members' clocks may differ: see
+// WithClockDrift sets the tolerated difference in clock rate between the members: see
 // [leasehold.WithClockDrift].
 func WithClockDrift(fraction float64) Option { return func(o *options) { o.drift = fraction } }
 
@@ -61,18 +61,17 @@ func WithClockDrift(fraction float64) Option { return func(o *options) { o.drift
 // address: see [leasehold.WithMetadata].
 func WithMetadata(m map[string]string) Option { return func(o *options) { o.metadata = maps.Clone(m) } }
 
-// WithMaxSize bounds the table's object, in bytes: at least 4 KiB, and at most and by default
-// [leasehold.MaxObjectSize], which is as much as the stores read. A request that would make it
-// larger fails with [ErrFull]. A lock that is held takes about 40 bytes.
+// WithMaxSize bounds the table's object, in bytes: at least 4 KiB, and at most
+// [leasehold.MaxObjectSize], which is also the default. If a request would make the object larger,
+// the error matches [ErrFull]. A lock that is held takes about 40 bytes.
 func WithMaxSize(bytes int) Option { return func(o *options) { o.maxSize = bytes } }
 
 // WithLogger sets the logger, as [leasehold.WithLogger] does.
 func WithLogger(l *slog.Logger) Option { return func(o *options) { o.log = cmp.Or(l, warnlog.New()) } }
 
 // WithObserver sets a function that is called with every [Event], as [leasehold.WithObserver] does.
-// Nothing that happens in a table belongs to one call, so the context is [context.Background].
-// The function must be quick, must not call back into the table, and must be safe for concurrent
-// use.
+// No event of a table belongs to one call, so the context is [context.Background]. The function
+// must be quick, must not call back into the table, and must be safe for concurrent use.
 func WithObserver(f func(context.Context, Event)) Option {
 	return func(o *options) {
 		if o.observe = nil; f != nil {
@@ -105,7 +104,7 @@ func newOptions(opts []Option) (options, error) {
 	return o, nil
 }
 
-// settings are those of the members' locks.
+// settings are the settings of the members' locks.
 func (o *options) settings() membership.Settings {
 	return membership.Settings{
 		TTL: o.ttl, Poll: o.poll, Margin: o.margin, Drift: o.drift, Holder: o.member, Log: o.log, Clock: o.clock,
@@ -113,7 +112,7 @@ func (o *options) settings() membership.Settings {
 	}
 }
 
-// attempt bounds one request, as that of a member's lock: see [leasehold.WithTTL].
+// attempt bounds one request, as for a member's lock: see [leasehold.WithTTL].
 func (o *options) attempt() time.Duration { return o.settings().Attempt() }
 
 func init() {

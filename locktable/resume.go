@@ -8,7 +8,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/tables"
 )
 
-// resumed are the leases that a table goes on with. The table's mutex guards what changes.
+// resumed are the leases that a table continues. The table's mutex guards what changes.
 type resumed struct {
 	requests []*request
 	settled  chan struct{} // closed when this process has written over what others may still write, or cannot
@@ -16,22 +16,23 @@ type resumed struct {
 	err      error         // why the term did not go on here
 }
 
-// Resume returns a table that goes on with a member and its leases, by a handle of [Table.Detach].
-// The member keeps its name, TTL and metadata, which the handle has, whatever opts say. Resume
-// sends no request. The first term of [Table.Run] is the one of the handle: it renews the member's
-// lock by [leasehold.Lock.Resume], and writes the table once, so that no late write of a process
-// before can free anything. Then [Table.Leases] returns the leases. Nothing of theirs has changed
-// in the table, and they have the same tokens. When Run ends, it frees all that it holds, as ever.
+// Resume returns a table that continues a member and its leases, from a handle of [Table.Detach].
+// The member keeps its name, TTL and metadata from the handle, whatever opts say. Resume sends no
+// request. The first term of [Table.Run] is the term of the handle. Run renews the member's lock by
+// [leasehold.Lock.Resume], and writes the table once, so that no late write of the previous process
+// can release a lock. Then [Table.Leases] returns the leases. Their entries in the table have not
+// changed, and they have the same tokens. When Run ends, it releases all leases, as always.
 //
-// A member can be resumed as long as nobody has evicted it, also after its TTL. If it cannot go on,
-// because it was evicted, freed or broken, Run and Leases return an error that matches
-// [leasehold.ErrLost] or [leasehold.ErrReleased]: see [leasehold.Lock.Resume]. If several processes
-// have the handle, the last one that resumes has the leases. The one before notices at its next
-// renewal, a third of the TTL later at most: until then both act, and what either frees is free. So
-// stop the one before, by [Table.Detach] if it is to hand on what it has asked for since.
+// A member can be resumed as long as no other member has evicted it, even after its TTL. If the
+// member cannot continue, because it was evicted, released or broken, Run and Leases return an
+// error that matches [leasehold.ErrLost] or [leasehold.ErrReleased]: see [leasehold.Lock.Resume].
+// If several processes have the handle, the last one that resumes has the leases. The previous
+// process notices at its next renewal, a third of the TTL later at most. Until then both act, and a
+// lock that either releases is released. So stop the previous process, by [Table.Detach] if it has
+// acquired locks that are to move too.
 //
-// The error of Resume matches [leasehold.ErrPermanent] if the handle was cut short, or is not one
-// of a table.
+// The error of Resume matches [leasehold.ErrPermanent] if the handle is incomplete, or is not a
+// handle of a table.
 func Resume(store leasehold.Store, handle string, opts ...Option) (*Table, error) {
 	h, err := tables.ParseHandle(handle)
 	if err != nil {
@@ -60,12 +61,12 @@ func Resume(store leasehold.Store, handle string, opts ...Option) (*Table, error
 	return t, nil
 }
 
-// Leases waits until Run goes on with the leases of [Resume], and returns them in the order of
-// their grants. A lease that the table does not hold any more is among them, and is lost. They are
-// returned once, because a lease that nobody refers to is freed. If somebody has removed the member
-// from a table that is full now, Leases waits until there is room for it. The error is that of Run
-// if the member could not go on, or matches [ErrNotRunning] if Run has returned, or ctx's error. A
-// table of [New] has no such leases.
+// Leases returns the leases of a table that [Resume] has returned, in the order of their grants. It
+// waits until [Table.Run] has resumed the member. A lease that is no longer in the table is among
+// them, and is lost. The leases are returned once only, because an unreachable lease is released.
+// If the member was removed from a table that is full now, Leases waits until the table has room
+// for the member. The error is Run's error if the member could not continue, or matches
+// [ErrNotRunning] if Run has returned, or ctx's error. A table of [New] has no such leases.
 func (t *Table) Leases(ctx context.Context) ([]*Lease, error) {
 	if t.resumed == nil {
 		return nil, nil

@@ -20,20 +20,20 @@ import (
 )
 
 var (
-	// ErrNotRunning says that nobody runs [Table.Run] in this process, or that it has returned.
+	// ErrNotRunning says that [Table.Run] was not called for this Table, or has returned.
 	ErrNotRunning = errors.New("the table is not run: call Table.Run")
-	// ErrNoTerm says that this member does not hold its own lock now, so it can hold nothing in the
-	// table. Waiting helps.
+	// ErrNoTerm says that this member does not hold its own lock now, so it can hold no lock of the
+	// table. The error is temporary.
 	ErrNoTerm = errors.New("this member has no term now")
 	// ErrFull says that the table has no room for a request: see [WithMaxSize].
 	ErrFull = tables.ErrFull
-	// ErrCapacity says that somebody holds a lock, or waits for it, as a semaphore, and it is asked
-	// for as a lock without slots; or the other way round.
+	// ErrCapacity says that a name is in use as a semaphore and was asked for as a lock without
+	// slots, or the other way round. A name is in use while a request holds it or waits for it.
 	ErrCapacity = tables.ErrCapacity
 )
 
-// Table is one table of locks, as one member of it. It is made by [New] and is safe for concurrent
-// use.
+// Table is one table of locks, used as one of its members. [New] makes it. It is safe for
+// concurrent use.
 type Table struct {
 	want
 	object
@@ -44,9 +44,9 @@ type Table struct {
 	lookErrs  atomic.Pointer[[]lookError]
 }
 
-// New returns a table. Its object has the given key, and its members' objects have keys that begin
-// with it and ".members/". New refuses a store, a key or options that cannot work. It sends no
-// request.
+// New returns the table with this key in store. The table's object has the key, and its members'
+// objects have keys that begin with the key and ".members/". New refuses a store, a key or options
+// that cannot work. It sends no request.
 func New(store leasehold.Store, key string, opts ...Option) (*Table, error) {
 	t, err := makeTable(store, key, opts)
 	if err != nil {
@@ -84,7 +84,7 @@ func makeTable(store leasehold.Store, key string, opts []Option) (*Table, error)
 	return t, nil
 }
 
-// defaultMember is the name of a member that was given none: a part for people, and one that no
+// defaultMember is the default name of a member: a part for people to read, and a part that no
 // other process will ever have.
 func defaultMember() string {
 	host, _ := os.Hostname()
@@ -103,21 +103,22 @@ func (t *Table) Key() string { return t.key }
 // MemberName returns the name of this member.
 func (t *Table) MemberName() string { return t.member }
 
-// Run holds the member's own lock, which all that it holds in the table needs, and takes it anew
-// after a loss. When ctx ends, the contexts of all leases end. Run waits for their functions, for
-// as long as they take, while the lease is still renewed, and hands all locks over with one write.
-// Then it frees the member's lock and removes its object. It returns nil then.
+// Run makes this process a member of the table until ctx ends. It holds the member's own lock,
+// without which the member can hold no lock of the table, and acquires it again after a loss. When
+// ctx ends, the contexts of all leases end. Run waits for their functions, for as long as they
+// take, while the lease is still renewed, and hands all locks over with one write. Then Run
+// releases the member's lock, removes its object, and returns nil.
 //
 // If the write fails, Run tries again for half a TTL, and for 30 s at most, unless the store
-// refuses it for good. Then it frees the member's lock alone, and returns an error that says which
-// locks are still in the table. Others get them when they see that the member's lock is free or has
-// run out. If it could not write because others were first each time, nothing is wrong: the release
-// of its lock frees everything, and Run returns nil.
+// refuses the write for good. Then it only releases the member's lock, and returns an error that
+// says which locks are still in the table. Other members get these locks when they see that the
+// member's lock is released or has expired. If Run could not write because other members were
+// faster each time, it returns nil, because the release of the member's lock releases everything.
 //
 // Errors that waiting cannot fix end Run as they end [leasehold.Elector.Run]. If the store or an
-// observer panics, the contexts of all leases end, nobody gets their locks before the TTL has
-// passed, and the panic goes on. Run may be called again after it has returned. A second Run at the
-// same time is an error. After [Table.Detach], Run returns nil and has freed nothing.
+// observer panics, the contexts of all leases end, no other member gets their locks before the TTL
+// has passed, and Run re-panics. Run may be called again after it has returned. A second Run at the
+// same time is an error. After [Table.Detach], Run returns nil and has released nothing.
 func (t *Table) Run(ctx context.Context) error {
 	t.mu.Lock()
 	if t.running {
@@ -165,10 +166,11 @@ func (t *Table) ran() {
 }
 
 // Wake makes a member that waits read the table now. Call it when a message says that the table's
-// object has changed; for the tables of one process and one Store value, the library does. A member
-// that has others in front waits for as many wake-ups. A wake-up
-// carries no authority: if the table has not changed, it costs a read, at most ten in a row, and a
-// lost one leaves the wait as it was. It sends no request itself and never blocks.
+// object has changed. Among the tables of one process with one Store value, the library calls Wake
+// itself. A member with others in front skips one wake-up for each of them.
+//
+// A wake-up carries no authority. If the table has not changed, it costs a read, at most ten in a
+// row, and a lost wake-up does not change the wait. Wake sends no request itself and never blocks.
 func (t *Table) Wake() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -182,11 +184,16 @@ func (t *Table) Wake() {
 	}
 }
 
-// Check is for a health endpoint. It fails if Run has not been called or has returned with an
-// error, if a function still runs after its member's term has ended, if an observer has not
-// returned for two TTLs after the loss of a term, if this member has had no term for three, and if
-// the store has not let it read or write what it had to for two. The error wraps that of the last
-// request. The argument is ignored.
+// Check returns an error if this member is not healthy. It is for a health endpoint. Check fails in
+// these cases:
+//
+//   - Run has not been called, or has returned with an error.
+//   - A function still runs after its member's term has ended.
+//   - An observer has not returned for two TTLs after the loss of a term.
+//   - This member has had no term for three TTLs.
+//   - The member could not read or write the table for two TTLs, although it had to.
+//
+// The error wraps the error of the last request. The argument is ignored.
 func (t *Table) Check(*http.Request) error {
 	if err := t.self.Check(nil); err != nil {
 		return t.named(err)
@@ -214,7 +221,7 @@ func (t *Table) Check(*http.Request) error {
 	return nil
 }
 
-// named is err for the user, who may have many tables.
+// named is err with the key, because the user may have many tables.
 func (w *want) named(err error) error {
 	if err == nil {
 		return nil

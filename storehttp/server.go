@@ -12,7 +12,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
-// Error is an error of a store. Its fields are
+// Error is an error of a store, with its kind, its cause, and a hint. The fields are
 //
 //	Doing string // what was being done, such as `reading "a" in bucket "b"`; it begins the text
 //	Kind  error  // a sentinel of package leasehold; nil if the error may pass by itself
@@ -20,16 +20,16 @@ import (
 //	Hint  string // what to do about it, or ""; it ends the text, in parentheses
 //
 // [errors.Is] and [errors.As] see Kind, which is not in the text, and Cause. The method Advice
-// returns the hint, for programs that show it apart.
+// returns the hint, for programs that show it separately.
 type Error = storeapi.Error
 
 // maxStrange is how many replies must come from something else than the store, and none from the
 // store, until the endpoint counts as wrong.
 const maxStrange = 3
 
-// Server is what a store knows of the server that answers its requests: see the package's comment.
-// The zero value is ready. It is safe for concurrent use. Methods that return a kind return it for
-// an [Error]: nil, leasehold.ErrPermanent, or leasehold.ErrUnsent.
+// Server remembers what a store knows of the server that answers its requests: see the package's
+// comment. The zero value is ready to use. A Server is safe for concurrent use. Methods that return
+// a kind return it for an [Error]: nil, leasehold.ErrPermanent, or leasehold.ErrUnsent.
 type Server struct {
 	answered atomic.Bool  // there was an HTTP answer
 	genuine  atomic.Bool  // there was one that only the store's own server gives
@@ -37,7 +37,7 @@ type Server struct {
 	silent   atomic.Bool  // the last request was not answered in time
 }
 
-// Answer notes an HTTP answer, whoever gave it.
+// Answer notes an HTTP answer, from the store's server or from any other.
 func (s *Server) Answer() {
 	s.answered.Store(true)
 	s.silent.Store(false)
@@ -50,13 +50,13 @@ func (s *Server) Unanswered(err error) {
 	}
 }
 
-// Silent reports whether the last request was not answered in time. The next one must then say
-// "Connection: close", which tells net/http to use its connection for no other request.
+// Silent reports whether the last request was not answered in time. The next request must then say
+// "Connection: close", so that net/http uses its connection for no other request.
 //
-// Over HTTP/2 all requests share one connection. If it is dead, net/http sends each request over it
-// until the system gives it up, which takes 15 minutes. The request that says "Connection: close"
-// may be lost, too, but not the one after it. HTTP/1.1 needs no help, because there the end of a
-// request without an answer closes the connection.
+// Over HTTP/2 all requests share one connection. If the connection is broken, net/http sends each
+// request over it until the system gives it up, which takes 15 minutes. The request that says
+// "Connection: close" may be lost too, but not the request after it. HTTP/1.1 needs no help,
+// because there the end of a request without an answer closes the connection.
 func (s *Server) Silent() bool { return s.silent.Load() }
 
 // Heard notes an answer that only the store's own server gives.
@@ -66,8 +66,8 @@ func (s *Server) Heard() {
 }
 
 // Stranger notes a reply that the store's own server never gives, and returns the kind of its
-// error. Such a reply says nothing about the object, so the error may pass; unless the endpoint has
-// never given any other.
+// error. Such a reply says nothing about the object, so the error is temporary, unless the endpoint
+// has never given another answer.
 func (s *Server) Stranger() (kind error) {
 	s.Answer()
 	if s.strange.Add(1) >= maxStrange && !s.genuine.Load() {
@@ -87,7 +87,7 @@ func (s *Server) Unheard() (kind error) {
 
 // Unsent returns the kind of an error that keeps a request from reaching the server. It is
 // permanent before the server's first answer, and temporary after that, because the settings have
-// worked once. passes says that it may pass even before.
+// worked once. passes says that the error may be temporary even before the first answer.
 func (s *Server) Unsent(passes bool) (kind error) {
 	switch {
 	case s.answered.Load():
@@ -98,8 +98,8 @@ func (s *Server) Unsent(passes bool) (kind error) {
 	return storeapi.ErrPermanent
 }
 
-// HintUnsent says what to do about an error of the network because of which no request can reach
-// the server, and whether it may pass. It returns "" if err is none of these.
+// HintUnsent returns what to do about an error of the network because of which no request can reach
+// the server, and whether the error may be temporary. It returns "" for any other error.
 func HintUnsent(err error) (hint string, passes bool) {
 	dns, isDNS := errors.AsType[*net.DNSError](err)
 	addr, isAddr := errors.AsType[*net.AddrError](err)
@@ -116,9 +116,10 @@ func HintUnsent(err error) (hint string, passes bool) {
 	return "", false
 }
 
-// Age is how long ago a version was written, by the two times of one answer, such as its Date and
-// Last-Modified, minus slack. It is 0, which means unknown, if a time is missing, or the two are
-// too far apart to be true. HTTP's dates are whole seconds, so slack is at least a second.
+// Age returns how long ago a version was written, from the two times of one answer, such as its
+// Date and Last-Modified, minus slack. It returns 0, which means unknown, if a time is missing, or
+// if the difference is too large to be true. HTTP's dates are whole seconds, so slack is at least a
+// second.
 func Age(now, written time.Time, slack time.Duration) time.Duration {
 	if now.IsZero() || written.IsZero() {
 		return 0

@@ -23,16 +23,17 @@ func (a *app) acquire() *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
 		Use:   "acquire [flags] URL",
-		Short: "Take a lock for several steps of a pipeline, and print a handle",
+		Short: "Take a lock for several steps of a pipeline, and print its handle",
 		Long: `Waits for the lock, takes it for the TTL, and prints a handle, or writes it to a file
-that only you can read. Later steps, each a process of its own, give the handle back to "renew" and
-"release". Nothing renews the lease in between, so choose a TTL that covers the longest time between
-two steps, or let "hold" renew it in the background. Where one command is all that needs the lock,
-use "run": it renews the lease, and ends the command if it is lost.
+that only you can read. Later steps pass the handle to "renew" and "release". Nothing renews the
+lease in between, so choose a TTL that covers the longest time between two steps, or let "hold" renew
+it in the background. If one command needs the lock, use "run": it renews the lease, and ends the
+command if the lease is lost.
 
-Who has the handle can release the lock: keep it among the secrets of the pipeline.
+The handle is a secret, because any process that has it can release the lock: see "leasehold help
+steps".
 
-With --slots, --shared or --lock, the URL is that of a table of locks, as for "run".`,
+With --slots, --shared or --lock, the URL names a table of locks: see "leasehold help tables".`,
 		Example: `  leasehold acquire --ttl 1h --wait 10m --handle-file lock s3://bucket/locks/deploy
   leasehold renew --handle-file lock
   leasehold release --if-held --handle-file lock`,
@@ -42,8 +43,8 @@ With --slots, --shared or --lock, the URL is that of a table of locks, as for "r
 			return a.takeForSteps(ctx, &c, &in, file, args[0])
 		}),
 	}
-	cmd.Flags().StringVar(&file, "handle-file", "", "write the handle to this `file` in place of standard output; if "+
-		"the lock is not taken, the file stays as it is")
+	cmd.Flags().StringVar(&file, "handle-file", "", "write the handle to this `file` and not to standard output; "+
+		"if the lock is not taken, the file does not change")
 	c.leaseFlags(cmd.Flags(), time.Hour)
 	c.waitFlags(cmd.Flags())
 	in.addFlags(cmd.Flags())
@@ -143,13 +144,13 @@ func (a *app) renew() *cobra.Command {
 	var ttl time.Duration
 	cmd := &cobra.Command{
 		Use:   "renew [flags] [HANDLE]",
-		Short: "Renew a lease that acquire has begun",
-		Long: `Renews the lease of the handle for its TTL. If it succeeds, nobody else has held the
-lock since "acquire", even if the lease had run out. If it exits with 79, the lease is lost. Without
-an argument, the handle is taken from --handle-file, or from ` +
+		Short: "Renew the lease of a handle",
+		Long: `Renews the lease of the handle for its TTL. If it succeeds, no other holder has had the
+lock since "acquire", even if the lease had expired. If it exits with 79, the lease is lost. Without
+an argument, the handle is read from --handle-file, or from ` +
 			handleEnv + `.
 
-With --ttl, the lease has that TTL from now on, also for "hold" and later renewals.`,
+With --ttl, this renewal and all later ones have that TTL, including the renewals of "hold".`,
 		Args:              given.check,
 		ValidArgsFunction: noFiles,
 		RunE: a.withHandle(&given, func(ctx context.Context, cmd *cobra.Command, h handle, store *place.Store) error {
@@ -164,7 +165,7 @@ With --ttl, the lease has that TTL from now on, also for "hold" and later renewa
 		}),
 	}
 	given.fileFlag(cmd.Flags())
-	cmd.Flags().DurationVar(&ttl, "ttl", 0, "how long this renewal and later ones last (default as before)")
+	cmd.Flags().DurationVar(&ttl, "ttl", 0, "TTL of this renewal and later ones (default as before)")
 	return cmd
 }
 
@@ -172,13 +173,13 @@ func (a *app) release() *cobra.Command {
 	var given givenHandle
 	cmd := &cobra.Command{
 		Use:   "release [flags] [HANDLE]",
-		Short: "Release a lock that acquire has taken",
-		Long: `Releases the lock of the handle. Releasing twice does no harm. If the lease is lost,
-it changes nothing and exits with 79. Without an argument, the handle is taken from --handle-file,
+		Short: "Release the lock of a handle",
+		Long: `Releases the lock of the handle. A second release does no harm. If the lease is lost,
+it changes nothing and exits with 79. Without an argument, the handle is read from --handle-file,
 or from ` + handleEnv + `.
 
-With --if-held, it is silent and exits with 0 where there is nothing to release: there is no handle,
-because "acquire" has failed, or the lease is lost.`,
+With --if-held, it prints nothing and exits with 0 if there is no handle, because "acquire" has
+failed, or if the lease is lost.`,
 		Args:              given.check,
 		ValidArgsFunction: noFiles,
 		RunE: a.withHandle(&given, func(ctx context.Context, _ *cobra.Command, h handle, store *place.Store) error {
@@ -190,6 +191,6 @@ because "acquire" has failed, or the lease is lost.`,
 		}),
 	}
 	given.fileFlag(cmd.Flags())
-	cmd.Flags().BoolVar(&given.ifHeld, "if-held", false, "do nothing if there is no handle or the lease is lost")
+	cmd.Flags().BoolVar(&given.ifHeld, "if-held", false, "succeed silently if there is no handle or the lease is lost")
 	return cmd
 }

@@ -29,9 +29,9 @@ type admin struct {
 }
 
 func (d *admin) flags(flags *pflag.FlagSet) {
-	flags.StringVar(&d.addr, "admin", "", "serve at `HOST:PORT` over HTTP, for operators: POST /handover?to=HOLDER "+
+	flags.StringVar(&d.addr, "admin", "", "serve HTTP for operators at `HOST:PORT`: POST /handover?to=HOLDER "+
 		"ends the command and passes the lock to that candidate, or without \"to\" to the first in line; "+
-		"needs --listen. Whoever reaches it can do that, so use a HOST such as 127.0.0.1")
+		"needs --listen. Every client that reaches it can do that, so use a HOST such as 127.0.0.1")
 }
 
 // check checks the flag, and does not listen yet. listen is the flag --listen.

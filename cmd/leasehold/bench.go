@@ -25,18 +25,19 @@ func (a *app) bench() *cobra.Command {
 	var ttl time.Duration
 	cmd := &cobra.Command{
 		Use:   "bench [flags] URL",
-		Short: "Measure how long a lock takes in this bucket",
-		Long: `Takes, renews and releases a lock beside the one of the URL, whose key is KEY` + benchSuffix +
-			`, and shows the median and the worst time of each step, and the requests that it sent
-on average. The lock of the URL itself is neither read nor written.
+		Short: "Measure the speed of a lock in a bucket",
+		Long: `Takes, renews and releases a lock with the key KEY` + benchSuffix + `, where KEY is the key in the URL.
+Shows the median and the worst time of each operation, and the requests that it sent on average, as
+the server gets them. In a directory, they are calls of the store. The lock KEY is neither read nor
+written.
 
-Then one takeover: a holder renews its lease for two TTLs and falls silent at a random moment.
-Another candidate, which has watched it, takes over. The time counts from before the last renewal,
-also in TTLs. The requests are those of the waiting candidate.
+Then it measures one takeover: a holder renews its lease for two TTLs and stops at a random moment. A
+candidate that has watched the lock takes over. The time is from before the last renewal to the
+candidate's lease. REQUESTS are the candidate's.
 
-Requests cost money: 4 for each round, and some 35 for the takeover and the rest. On Cloud Storage
-it waits a second before each write, because an object there takes one write a second. The object is
-removed afterwards. Without the permission to delete it stays, and the next bench uses it again.`,
+Requests cost money: 4 for each round, and about 35 for the takeover and the rest. On Cloud Storage,
+bench waits a second before each write, because an object there takes one write a second. The object
+is removed at the end. Without the permission to delete it stays, and the next bench uses it again.`,
 		Example:           `  leasehold bench --rounds 100 s3://bucket/locks/report`,
 		Args:              oneArg("one URL"),
 		ValidArgsFunction: keys,
@@ -47,9 +48,9 @@ removed afterwards. Without the permission to delete it stays, and the next benc
 			return a.measure(ctx, args[0], rounds, ttl)
 		}),
 	}
-	cmd.Flags().IntVar(&rounds, "rounds", 20, "how often to acquire, renew and release")
-	cmd.Flags().DurationVar(&ttl, "ttl", 6*time.Second, "TTL of the lock that is measured; the takeover needs about "+
-		"three of them")
+	cmd.Flags().IntVar(&rounds, "rounds", 20, "number of times to acquire, renew and release")
+	cmd.Flags().DurationVar(&ttl, "ttl", 6*time.Second, "TTL of the measured lock; the takeover takes about three "+
+		"TTLs")
 	return cmd
 }
 

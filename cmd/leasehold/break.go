@@ -28,17 +28,16 @@ func (a *app) breakLock() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "break [flags] --token N URL",
 		Short: "Release a term by force",
-		Long: `Releases the lock by force if it is in exactly the term with this token, which
-"status" shows. A holder that lives notices at its next renewal, and until then two may hold the
-lock. Prefer to end the holder. On a terminal, it asks first.
+		Long: `Releases the lock by force if it is in the term with this token, which "status" shows. A
+running holder notices at its next renewal, and until then two may hold the lock. If you can, end
+the holder instead. On a terminal, it asks first.
 
-A table of locks cannot be broken, but the term of one of its members can, by the URL of that
-member's own lock. The locks that it holds in the table pass on once its TTL has passed, and so
-never while it may still act under them.
+A table of locks cannot be broken. Break the term of one of its members by the URL of that member's
+lock. The member's locks in the table pass on after its TTL, when it cannot act under them any more.
 
-It also repairs a lock object that was damaged: cut off or emptied, or edited. The next term then
-has the token N+1, so choose one no lower than any that there was. An object that shows no sign of a
-lock is left alone.`,
+It also repairs a damaged lock object: truncated, empty or edited. The next term then has the token
+N+1, so choose N no lower than any token so far. An object without any sign of a lock is left
+unchanged.`,
 		Example:           `  leasehold break --token 7 s3://bucket/locks/report`,
 		Args:              oneArg("one URL"),
 		ValidArgsFunction: keys,

@@ -65,20 +65,20 @@ func (m *metadata) Set(text string) error {
 }
 
 func (c *campaign) leaseFlags(flags *pflag.FlagSet, ttl time.Duration) {
-	flags.DurationVar(&c.ttl, "ttl", ttl, "how long a renewal lasts, and how long the lock stays taken after a crash")
-	flags.StringVar(&c.holder, "holder", "", "name of the holder for others to see (default host/pid/random)")
-	flags.Var((*metadata)(&c.metadata), "metadata", "`name=value` for others to see; may be repeated")
+	flags.DurationVar(&c.ttl, "ttl", ttl, "time that a renewal lasts, and that the lock stays taken after a crash")
+	flags.StringVar(&c.holder, "holder", "", "holder `name` that status and logs show (default host/pid/random)")
+	flags.Var((*metadata)(&c.metadata), "metadata", "`name=value` that status shows; may be repeated")
 	c.flags = flags
 }
 
 func (c *campaign) marginFlag(flags *pflag.FlagSet) {
-	flags.DurationVar(&c.margin, "margin", 0, "how long before the end of the TTL a command whose lease is lost is "+
-		"told to end; after half of it, it is killed (default a third of the TTL). The library's defaults are a TTL "+
-		"of 15s and a margin of a fifth: a process takes longer to end than a goroutine")
+	flags.DurationVar(&c.margin, "margin", 0, "time before the end of the TTL at which the command gets SIGTERM if "+
+		"the lease is lost; SIGKILL follows half a margin later (default a third of the TTL). The library's defaults "+
+		"are a TTL of 15s and a margin of a fifth, because a goroutine ends faster than a process")
 }
 
 func (c *campaign) waitFlags(flags *pflag.FlagSet) {
-	flags.DurationVar(&c.wait, "wait", 0, "wait for the lock so long, or without this flag for ever; 0 is --no-wait")
+	flags.DurationVar(&c.wait, "wait", 0, "maximum time to wait for the lock (default no limit); 0 is --no-wait")
 	flags.BoolVarP(&c.noWait, "no-wait", "n", false, "fail at once if the lock is held")
 	c.tells = true
 }

@@ -21,10 +21,10 @@ const (
 )
 
 func (c *campaign) crashFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&c.onCrash, "on-crash", crashReleases, "what happens to the lock if leasehold is killed, when "+
-		"nothing of the command is left: \"release\", or \"keep\" until the TTL has passed")
-	flags.DurationVar(&c.crashDrain, "crash-drain", time.Second, "how long after the end of the command the lock is "+
-		"released if leasehold is killed, for what the command has sent")
+	flags.StringVar(&c.onCrash, "on-crash", crashReleases, "if leasehold is killed and nothing of the command is "+
+		"left, \"release\" the lock, or \"keep\" it until the TTL has passed")
+	flags.DurationVar(&c.crashDrain, "crash-drain", time.Second, "if leasehold is killed, time between the end of the "+
+		"command and the release, because requests that the command has sent may still arrive")
 }
 
 func (c *campaign) checkCrash() error {

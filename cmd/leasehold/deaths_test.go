@@ -152,8 +152,8 @@ var deaths = []struct {
 // ignore SIGTERM, in half of them the child has left for a session of its own, and half of them end
 // their main threads. Every second round of deaths is without a control group. If leasehold is
 // killed, its guard releases the lock, so the next holder does not wait for the TTL. DEATHS is
-// the number of trials, with the TTL of the figures in docs/cli.md. Without it, a short run has
-// fewer, with a TTL that leaves twice the time for a machine that is busy.
+// the number of trials, with the TTL of the figures in docs/evidence/faults.md. Without it, a short
+// run has fewer, with a TTL that leaves twice the time for a machine that is busy.
 func TestTheCommandIsDeadBeforeTheLeaseIs(t *testing.T) {
 	t.Parallel()
 	trials, deathTTL := testsize.Pick(12, 30), testsize.Pick(6*time.Second, 3*time.Second)

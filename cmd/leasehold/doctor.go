@@ -16,21 +16,28 @@ func (a *app) doctor() *cobra.Command {
 	var policy bool
 	cmd := &cobra.Command{
 		Use:   "doctor [flags] URL",
-		Short: "Check whether a bucket or directory is fit for locks, and say how to mend it",
-		Long: `Checks whether a bucket or directory is fit for locks, and says how to mend what is
-not: whether it answers, credentials, region, each permission, whether the server enforces the
-conditions of writes, its clock, its latency and the TTL that suits, and settings of the bucket that
-would hurt. A check is "ok", "warning", "failed", or "not checked", which harms nothing.
+		Short: "Check that a bucket or directory is safe for locks, and show how to fix it",
+		Long: `Checks that a bucket or directory is safe for locks, and shows how to fix it: endpoint,
+credentials, region, each permission, the conditions of writes, the clock, the latency and a suitable
+TTL, and settings of the bucket. "leasehold help checks" lists the checks. A check is "ok",
+"warning", "failed", or "not checked", which does no harm: these credentials may not read a setting,
+or the server has no such request.
 
-The exit code is 0 if no check has failed or warned. Else it is that of the first failed check, and
-78 if there are only warnings.
+The exit code is 0 if no check has failed or warned. Otherwise it is the code of the first failed
+check, or 78 if there are only warnings.
 
-The lock's object is not changed. The check writes objects whose keys begin with the lock's key and
+The lock's object is not changed. The doctor writes objects whose keys begin with the lock's key and
 "-doctor", and removes them. Without the permission to delete, three of them stay, and are used
-again. It sends about 100 requests, and takes some seconds.
+again. In a versioned bucket, their versions stay. It sends about 100 requests in about 2 seconds, or
+15 on Cloud Storage, which accepts one write a second.
 
 With --endpoint twice, it also writes and reads the bucket by both endpoints in turn: two sites, or
-with a proxy and without. Both must show one bucket, and one order of its writes.`,
+with a proxy and without. Both must show one bucket, and one order of its writes. This finds a cache
+on the way.
+
+With --policy, it prints a bucket policy for Amazon S3. Below the prefix of the lock, it denies each
+PUT without If-Match and If-None-Match, and each DELETE without If-Match. Copies to there fail under
+it. Add its statements to the policy of the bucket.`,
 		Example: `  leasehold doctor s3://bucket/locks/report
   leasehold doctor --endpoint http://10.0.0.1:9000 --endpoint http://10.0.1.1:9000 s3://bucket/locks/report
   leasehold doctor --policy s3://bucket/locks/report >policy.json`,
@@ -62,8 +69,8 @@ with a proxy and without. Both must show one bucket, and one order of its writes
 			return a.printReport(doctor.Examine(ctx, sides))
 		}),
 	}
-	cmd.Flags().StringArrayVar(&endpoints, "endpoint", nil, "`URL` of the server, in place of the one in the lock's "+
-		"URL; give it twice to check a bucket from two sides")
+	cmd.Flags().StringArrayVar(&endpoints, "endpoint", nil, "`URL` of the server, instead of the endpoint in the "+
+		"lock's URL; give it twice to check a bucket from two sides")
 	cmd.Flags().BoolVar(&policy, "policy", false, "print a bucket policy for Amazon S3 that refuses writes without "+
 		"conditions, and check nothing")
 	return cmd

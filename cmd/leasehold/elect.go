@@ -20,16 +20,15 @@ func (a *app) elect() *cobra.Command {
 	var hook string
 	cmd := &cobra.Command{
 		Use:   "elect [flags] URL -- COMMAND [ARGUMENT...]",
-		Short: "Run a command while this process leads, again and again",
+		Short: "Run a command whenever this process leads",
 		Long: `Campaigns for the lock, runs the command while it leads, and campaigns again. The
-command gets the environment of "run". If the lease is lost, the command is dead before anyone else
-can lead. If the command ends by itself, the lock is released, the others may lead first, and the
-campaign goes on.
+command gets the environment of "run". If the lease is lost, the command is dead before another
+candidate can lead: see "leasehold help guarantee". If the command ends by itself, the lock is
+released, other candidates may lead first, and the campaign continues.
 
-SIGINT, SIGTERM and SIGQUIT are passed on to the command and end the campaign: when the command has
-ended, the lock is released, and the exit code is 0. SIGHUP, SIGUSR1 and SIGUSR2 are only passed on,
-but a SIGHUP because the terminal has gone ends the campaign, too.
-A command for new leaders that still runs at the end gets SIGTERM, and SIGKILL 5 seconds later.`,
+SIGINT, SIGTERM and SIGQUIT go to the command and end the campaign: when the command has ended, the
+lock is released, and the exit code is 0. SIGHUP, SIGUSR1 and SIGUSR2 only go to the command, except
+that a SIGHUP from a closed terminal ends the campaign. See "leasehold help signals".`,
 		Example: `  leasehold elect s3://bucket/leaders/scheduler -- ./scheduler
   leasehold elect --on-new-leader 'echo "$LEASEHOLD_HOLDER leads"' s3://bucket/leaders/scheduler -- ./scheduler`,
 		Args:              commandArgs,

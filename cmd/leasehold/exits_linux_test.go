@@ -29,7 +29,7 @@ func exitsOnThePage(t *testing.T) (codes map[string][]string, commands []string)
 		table, _, _ = strings.Cut(table, "\n\n")
 		return regexp.MustCompile(`(?m)^\| (.*?) \| (.*) \|$`).FindAllStringSubmatch(table, -1)
 	}
-	for _, row := range table("| command | exit codes, beside 0, 64 and a bug |") {
+	for _, row := range table("| command | exit codes, except 0, 64 and a bug |") {
 		for _, command := range name.FindAllStringSubmatch(row[1], -1) {
 			codes[command[1]] = strings.Split(row[2], ", ")
 		}

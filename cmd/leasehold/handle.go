@@ -325,7 +325,7 @@ type givenHandle struct {
 }
 
 func (g *givenHandle) fileFlag(flags *pflag.FlagSet) {
-	flags.StringVar(&g.file, "handle-file", "", "take the handle from this `file`, which acquire has written")
+	flags.StringVar(&g.file, "handle-file", "", "read the handle from this `file`, which acquire has written")
 }
 
 // check finds the handle.

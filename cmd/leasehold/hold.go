@@ -24,15 +24,15 @@ func (a *app) hold() *cobra.Command {
 	var until holding
 	cmd := &cobra.Command{
 		Use:   "hold [flags] [HANDLE]",
-		Short: "Renew a lease that acquire has begun, again and again",
-		Long: `Renews the lease of the handle every third of its TTL, for steps whose length nobody
-knows. Run it in the background after "acquire". The handle is given as to "renew".
+		Short: "Renew the lease of a handle in the background",
+		Long: `Renews the lease of the handle every third of its TTL, for steps of unknown length. Run
+it in the background after "acquire". The handle is given as for "renew".
 
-It ends with 0 when the lock is released, or when the process of --while has ended; in that case the
-lock is free after the TTL. It ends with 79 if the lease is lost, and after the time of --for,
-because then nobody renews the lease any more. While the store cannot be reached, it tries again,
-and says so. It does not end with the shell that has started it: in a pipeline, that is the shell of
-one step.`,
+It ends with 0 when the lock is released, or when the process of --while has ended; then the lock is
+free after the TTL. It ends with 79 if the lease is lost, and after the time of --for, because the
+lease is not renewed any more. While the store cannot be reached, it tries again and reports that.
+It does not end with the shell that has started it, because in a pipeline that is the shell of one
+step.`,
 		Example: `  leasehold acquire --ttl 2m --wait 1h --handle-file lock s3://bucket/locks/deploy
   leasehold hold --handle-file lock --while $$ &
   leasehold release --if-held --handle-file lock`,
@@ -49,8 +49,8 @@ one step.`,
 		}),
 	}
 	given.fileFlag(cmd.Flags())
-	cmd.Flags().DurationVar(&until.limit, "for", defaultFor, "end after this time, so that nothing that was forgotten "+
-		"holds the lock for ever")
+	cmd.Flags().DurationVar(&until.limit, "for", defaultFor, "maximum time to renew, so that a forgotten lock "+
+		"becomes free")
 	cmd.Flags().IntVar(&until.pid, "while", 0, "end when the process with this `number` has ended, such as $$, the "+
 		"shell itself")
 	return cmd

@@ -46,12 +46,12 @@ type web struct {
 }
 
 func (w *web) flags(flags *pflag.FlagSet) {
-	flags.StringVar(&w.addr, "listen", "", "serve at `HOST:PORT` over HTTP: /leader is 200 where the command runs and "+
-		"else 503, /healthz is for health checks, and other candidates with this flag take over without a poll")
-	flags.StringVar(&w.advertise, "advertise", "", "`URL` where the others reach what --listen serves (default "+
+	flags.StringVar(&w.addr, "listen", "", "serve HTTP at `HOST:PORT`: /leader is 200 while the command runs and else "+
+		"503, /healthz is for health checks, and candidates with this flag get the lock without a poll")
+	flags.StringVar(&w.advertise, "advertise", "", "`URL` at which other candidates reach --listen (default "+
 		"http://HOST:PORT)")
-	flags.IntVar(&w.priority, "priority", 0, "with --listen: a command that ends hands the lock to the candidate with "+
-		"the highest priority, and of these to the one that was started last")
+	flags.IntVar(&w.priority, "priority", 0, "with --listen: at the end of the command, the lock passes to the "+
+		"candidate with the highest priority, and among equals to the one that started last")
 }
 
 // check checks the flags, and does not listen yet.

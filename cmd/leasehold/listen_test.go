@@ -402,16 +402,16 @@ func snippetOf(t *testing.T, file, language string) string {
 	return m[1]
 }
 
-// What the pages show of HAProxy: of two services, requests reach the one whose leasehold leads.
+// What the page shows of HAProxy: of two services, requests reach the one whose leasehold leads.
 // Without a method, HAProxy checks by OPTIONS.
 func TestHAProxyFollowsTheLeader(t *testing.T) {
 	t.Parallel()
 	shown := make(map[string]string)
-	for _, page := range []string{"cli.md", "handover.md"} {
-		shown[page] = snippetOf(t, page, "haproxy")
-	}
-	shown["by OPTIONS"] = strings.Replace(shown["cli.md"], "httpchk GET /", "httpchk /", 1)
-	require.NotEqual(t, shown["cli.md"], shown["by OPTIONS"])
+	shown["handover.md"] = snippetOf(t, "handover.md", "haproxy")
+	shown["/leader"] = strings.Replace(shown["handover.md"], "/.leasehold/leader", "/leader", 1)
+	shown["by OPTIONS"] = strings.Replace(shown["/leader"], "httpchk GET /leader", "httpchk /leader", 1)
+	require.NotEqual(t, shown["handover.md"], shown["/leader"])
+	require.NotEqual(t, shown["/leader"], shown["by OPTIONS"])
 	for name, text := range shown {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -471,29 +471,27 @@ func TestHAProxyFollowsTheLeader(t *testing.T) {
 	}
 }
 
-// What the pages show of Kubernetes names a path that the command serves.
+// What the page shows of Kubernetes names a path that the command serves.
 func TestTheReadinessProbe(t *testing.T) {
 	t.Parallel()
-	for _, file := range []string{"cli.md", "handover.md"} {
-		body, err := os.ReadFile("../../docs/" + file)
-		require.NoError(t, err)
-		m := regexp.MustCompile("(?ms)^```yaml\n(readinessProbe:\n.*?)^```$").FindStringSubmatch(string(body))
-		require.NotNil(t, m)
-		require.Equal(t, 5, strings.Count(m[1], "\n"))
-		var probe struct {
-			ReadinessProbe struct {
-				HTTPGet struct {
-					Path string `yaml:"path"`
-					Port int    `yaml:"port"`
-				} `yaml:"httpGet"`
-				Period int `yaml:"periodSeconds"`
-			} `yaml:"readinessProbe"`
-		}
-		require.NoError(t, yaml.Unmarshal([]byte(m[1]), &probe))
-		require.Equal(t, 8080, probe.ReadinessProbe.HTTPGet.Port)
-		p, addr := newPlace(t), freeAddr(t)
-		s := start(t, p.command("run", "--listen", addr, p.url, "--", "sleep", "600"))
-		u := url.URL{Scheme: "http", Host: addr, Path: probe.ReadinessProbe.HTTPGet.Path}
-		s.answers(t, u.String(), 200)
+	body, err := os.ReadFile("../../docs/handover.md")
+	require.NoError(t, err)
+	m := regexp.MustCompile("(?ms)^```yaml\n(readinessProbe:\n.*?)^```$").FindStringSubmatch(string(body))
+	require.NotNil(t, m)
+	require.Equal(t, 5, strings.Count(m[1], "\n"))
+	var probe struct {
+		ReadinessProbe struct {
+			HTTPGet struct {
+				Path string `yaml:"path"`
+				Port int    `yaml:"port"`
+			} `yaml:"httpGet"`
+			Period int `yaml:"periodSeconds"`
+		} `yaml:"readinessProbe"`
 	}
+	require.NoError(t, yaml.Unmarshal([]byte(m[1]), &probe))
+	require.Equal(t, 8080, probe.ReadinessProbe.HTTPGet.Port)
+	p, addr := newPlace(t), freeAddr(t)
+	s := start(t, p.command("run", "--listen", addr, p.url, "--", "sleep", "600"))
+	u := url.URL{Scheme: "http", Host: addr, Path: probe.ReadinessProbe.HTTPGet.Path}
+	s.answers(t, u.String(), 200)
 }

@@ -199,7 +199,7 @@ See "leasehold help urls".`,
 	root.SetVersionTemplate("leasehold {{.Version}}\n")
 	root.PersistentFlags().StringVarP(&a.output, "output", "o", "text", "format of results, messages and errors: "+
 		"text or json")
-	root.PersistentFlags().BoolVarP(&a.verbose, "verbose", "v", false, "say more on standard error")
+	root.PersistentFlags().BoolVarP(&a.verbose, "verbose", "v", false, "print more messages on standard error")
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json"},
 		cobra.ShellCompDirectiveNoFileComp))
 	root.AddCommand(a.commands()...)

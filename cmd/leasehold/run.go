@@ -25,16 +25,15 @@ func (a *app) run() *cobra.Command {
 is the command's; if a signal has ended the command, "run" ends by the same signal.
 
 The command gets LEASEHOLD_KEY, LEASEHOLD_TOKEN and LEASEHOLD_HOLDER in its environment. If the
-lease is lost, the command is dead before anyone else can hold the lock: see "leasehold help
-guarantee". What the command leaves running is ended, too, before the lock is released.
+lease is lost, the command is dead before another holder can have the lock: see "leasehold help
+guarantee". Processes that the command leaves running are ended before the lock is released.
 
-SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on to the command's process group, SIGUSR1 and
-SIGUSR2 to the command alone. The lease is renewed until the command has ended.
+Signals go to the command, and the lease is renewed until the command has ended: see "leasehold help
+signals".
 
-With --slots, --shared or --lock, the URL is that of a table of locks: several commands may hold one
-of its locks at once. The command also gets LEASEHOLD_LOCK, and LEASEHOLD_TOKEN is the revision of
-the table that has granted the lock. Who waits gets it in order. If leasehold is killed, the lock is
-free after the TTL.`,
+With --slots, --shared or --lock, the URL names a table of locks. Several commands may hold one of its
+locks at once, and waiting commands get the lock in the order in which they asked. The command also
+gets LEASEHOLD_LOCK. See "leasehold help tables".`,
 		Example: `  leasehold run s3://bucket/locks/report -- make report
   leasehold run --no-wait --held-code 0 'gs://bucket/locks/nightly' -- ./nightly.sh
   leasehold run --slots 3 s3://bucket/tables/imports -- ./import.sh
@@ -70,8 +69,8 @@ free after the TTL.`,
 	c.waitFlags(cmd.Flags())
 	c.web.flags(cmd.Flags())
 	in.addFlags(cmd.Flags())
-	cmd.Flags().IntVar(&heldCode, "held-code", exit.Held, "exit code if the lock is held by another; 0 for jobs that "+
-		"the others may do")
+	cmd.Flags().IntVar(&heldCode, "held-code", exit.Held, "exit code if another holder has the lock; 0 if any "+
+		"machine may do the job")
 	return cmd
 }
 

@@ -18,19 +18,20 @@ func (a *app) status() *cobra.Command {
 	var byCode bool
 	cmd := &cobra.Command{
 		Use:   "status [flags] URL...",
-		Short: "Show who holds locks",
-		Long: `Shows who holds each lock, since when, and until when by the holder's clock. AGE is
-the time since the last renewal, at least, by the server's clock; where that does not tell, it is by
-the holder's clock and this machine's. A lock is "expired" if it should have been renewed by now, by
-this machine's clock; it can be taken by who has watched it for its TTL. One of several that cannot
-be read is unknown, and the exit code is that of the first failure.
+		Short: "Show the holders of locks",
+		Long: `Shows the holder of each lock, since when, and until when by the holder's clock. AGE is
+the time since the last renewal, at least, by the server's clock; if that is not known, by the
+holder's clock and this machine's. A lock is "expired" if it should have been renewed by now, by this
+machine's clock. A candidate that has watched it for its TTL can take it. Of several locks, one that
+cannot be read is unknown, and the exit code is the code of the first failure.
 
-A table of locks is shown with its members, and with the requests that hold or wait, in order. Its
-token is the revision of the table, and that of a held request is the request's fencing token. A
-member whose own lock should have been renewed by now is expired, and so are its requests.
+A table of locks is shown with its members, and with the requests that hold or wait, in order. The
+token of the table is its revision, and the token of a held request is its fencing token. A member
+is expired if its lock should have been renewed by now, and so are its requests.
 
-With --exit-code, the exit code is 75 if a lock is held or expired, and 0 if all are free. If a lock
-is corrupt, or cannot be read, its code goes before these.`,
+With --exit-code, the exit code is 75 if a lock is held or expired, and 0 if all are free. The code of
+a lock that is corrupt (78) or cannot be read (69, 77, 78) comes first. The answer is already old when
+a script has it: to do something under the lock, use "run --no-wait".`,
 		Example:           `  leasehold status s3://bucket/locks/report s3://bucket/locks/nightly -o json`,
 		Args:              someArgs("one URL or more"),
 		ValidArgsFunction: keys,
@@ -132,11 +133,11 @@ func (a *app) list() *cobra.Command {
 		Use:   "list [flags] PREFIX",
 		Short: "Show all locks below a prefix",
 		Long: `Shows all locks whose keys begin with the prefix, as "status" does. An object that is
-not a lock is shown as corrupt: give locks a prefix of their own. One that may not be read is shown
+not a lock is shown as corrupt: give locks a separate prefix. An object that may not be read is shown
 as denied, and the exit code is 77. With -o json there is one line for each lock.
 
-MinIO does not list a lock whose key lies below that of another one, such as jobs/report/daily
-beside jobs/report, though both work: "status" shows it.`,
+MinIO does not list a lock whose key is below the key of another lock, such as jobs/report/daily and
+jobs/report. Both work, and "status" shows them.`,
 		Example:           `  leasehold list s3://bucket/locks/`,
 		Args:              oneArg("one URL of a prefix"),
 		ValidArgsFunction: keys,

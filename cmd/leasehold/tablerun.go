@@ -35,10 +35,10 @@ type inTable struct {
 }
 
 func (in *inTable) addFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&in.name, "lock", "run", "`name` of the lock in a table of locks, whose URL is given")
-	flags.BoolVar(&in.shared, "shared", false, "share the lock with all that ask for it so; the URL is that of a table")
-	flags.IntVar(&in.slots, "slots", 0, "let so many hold the lock at once; the URL is that of a table, and all must "+
-		"say the same number")
+	flags.StringVar(&in.name, "lock", "run", "`name` of the lock in the table that the URL names")
+	flags.BoolVar(&in.shared, "shared", false, "share the lock with other shared holders; the URL names a table")
+	flags.IntVar(&in.slots, "slots", 0, "maximum number of holders of the lock at once, the same for all commands; "+
+		"the URL names a table")
 	in.flags = flags
 }
 

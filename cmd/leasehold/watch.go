@@ -24,7 +24,7 @@ func (a *app) watch() *cobra.Command {
 		Short: "Print a line for every change of a lock",
 		Long: `Prints the state of the lock, and then a line whenever it changes, until it is
 interrupted: never taken, held, released, expired or deleted. A lock has expired once it was watched
-for its TTL and was not renewed: until then it is held, also if its holder has crashed. The command
+for its TTL and was not renewed. Until then it is held, even if its holder has crashed. The command
 reads the lock once per interval, and is not a candidate.`,
 		Args:              oneArg("one URL"),
 		ValidArgsFunction: keys,

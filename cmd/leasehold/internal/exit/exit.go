@@ -43,13 +43,13 @@ const (
 var Codes = []struct{ Code, Meaning string }{
 	{"0", "done"},
 	{"the command's", "`run` passes on the exit code of its command"},
-	{"64", "wrong arguments: no such command or flag, a URL or handle that is not one, another token than the lock's"},
+	{"64", "wrong arguments: an unknown command or flag, a malformed URL or handle, another token than the lock's"},
 	{"69", "the store cannot be reached, does not answer, or has no room"},
 	{"70", "a bug, or the guard process was killed; the command is dead"},
 	{"74", "the result could not be written; `acquire` has released the lock again"},
 	{
 		"75",
-		"the lock is held by another, also at the end of `--wait`; try again later. `status --exit-code`: a " +
+		"another holder has the lock, even at the end of `--wait`; try again later. `status --exit-code`: a " +
 			"lock is held",
 	},
 	{"77", "the store denies access"},
@@ -60,8 +60,8 @@ var Codes = []struct{ Code, Meaning string }{
 	},
 	{
 		"79",
-		"the lease was lost; the command is dead, or was not started. `hold`: also after `--for`, when nobody renews " +
-			"it any more",
+		"the lease was lost; the command is dead, or was not started. `hold`: even after `--for`, because the lease " +
+			"is not renewed any more",
 	},
 	{"126", "the command cannot be executed, and has not run; a lock taken for it is free again"},
 	{"127", "there is no such command; as 126"},
