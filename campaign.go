@@ -10,10 +10,10 @@ import (
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
-// TryAcquire returns a lease if the lock is released or expired, and does not wait for a running
-// holder. If the holder has renewed within its TTL, or another candidate is faster, the error
-// matches [ErrHeld] and wraps a [*HeldError]. Other errors match [ErrPermanent] or ctx's error, or
-// are temporary.
+// TryAcquire returns a lease if the lock can be taken now, and does not wait for a running holder.
+// If the holder has renewed within its TTL, or another candidate is faster, the error matches
+// [ErrHeld] and wraps a [*HeldError]. Other errors match [ErrPermanent] or ctx's error, or are
+// temporary.
 //
 // TryAcquire does wait for the lock of a holder that seems to have crashed, so that a program that
 // tries once, in a new process each time, gets that lock. A holder seems to have crashed if its

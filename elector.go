@@ -20,10 +20,11 @@ import (
 // released, and never without an OnStartedLeading before it. What client-go calls Run is
 // [Elector.RunOnce].
 type Callbacks struct {
-	// OnStartedLeading is called on Run's goroutine when a term begins. ctx ends before anyone else
-	// can lead. The function must then return, because until it does the elector neither releases
-	// the lock nor campaigns again. If the function returns earlier, the elector keeps leading
-	// until the term ends. If it panics, the term ends, the lock is released, and Run re-panics.
+	// OnStartedLeading is called on Run's goroutine when a term begins. ctx ends before any other
+	// elector can lead. The function must then return, because until it does the elector neither
+	// releases the lock nor campaigns again. If the function returns earlier, the elector keeps
+	// leading until the term ends. If it panics, the term ends, the lock is released, and Run
+	// re-panics.
 	OnStartedLeading func(ctx context.Context, lease *Lease)
 	// OnStoppedLeading is called on Run's goroutine, once for each OnStartedLeading, after
 	// OnStartedLeading has returned and the lock has been released. cause matches [ErrLost], or

@@ -10,11 +10,12 @@ import (
 // Check returns an error if the use of this lock is not healthy. It is for the health endpoint of a
 // program that uses the lock without an [Elector].
 //
-// Check fails if for two TTLs (or poll intervals, if these are longer) a call of [Lock.Acquire] or
-// [Lock.Do] has waited without an answer from the store, or has failed to acquire a lock that was
-// not held. The error wraps the error of the last request or acquisition. Check also fails if the
-// function of Do still runs after its lease has ended. A Lock for which no goroutine waits is
-// healthy. The argument is ignored. It makes Check usable as a Kubernetes healthz.Checker.
+// Check fails if a call of [Lock.Acquire] or [Lock.Do] has waited without an answer from the store
+// for two TTLs (or poll intervals, if these are longer). It also fails if for this time such a call
+// has failed to acquire a lock that was not held. The error wraps the error of the last request or
+// acquisition. Check fails, too, if the function of Do still runs after its lease has ended. A Lock
+// for which no goroutine waits is healthy. The argument is ignored. It makes Check usable as a
+// Kubernetes healthz.Checker.
 func (l *Lock) Check(*http.Request) error {
 	if err := l.made(); err != nil {
 		return err

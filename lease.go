@@ -60,10 +60,9 @@ func (le *Lease) Handle() string {
 // [Lease.Valid] is false at once.
 func (le *Lease) Context() context.Context { return le.ctx }
 
-// Valid reports whether the holder may act now. It sends no request. It reads all clocks: to the
-// monotonic clock it adds the time that the wall clock and, on Linux, CLOCK_BOOTTIME have counted
-// beyond the monotonic clock, and it is false if the lease has expired by that sum. Once false it
-// stays false.
+// Valid reports whether the holder may act now. It sends no request, and reads all clocks: the
+// monotonic clock, plus the time that the wall clock and, on Linux, CLOCK_BOOTTIME have counted
+// beyond it. If the lease has expired by that sum, Valid is false. Once false it stays false.
 func (le *Lease) Valid() bool { return le.t.valid() }
 
 // Deadline returns the time until which the lease is valid unless renewed: the TTL minus the safety

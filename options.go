@@ -62,9 +62,10 @@ const (
 // ten years. A store may set another minimum ([StoreInfo]), such as 1 ms for [NewMemStore]. After a
 // crash the lock has no leader for about one TTL. A shorter TTL costs more requests.
 //
-// The TTL also limits single requests. One attempt of a request gets a third of the TTL minus the
-// safety margin and the renew interval, at most 10 s. By default that is about a sixth of the TTL.
-// The pause before the next attempt grows from 1 s at most to 30 s at most.
+// The TTL also limits single requests. One attempt of a request gets a third of the time that
+// remains of the TTL after the safety margin and the renew interval, at most 10 s. By default that
+// is about a sixth of the TTL. The pause before the next attempt grows from 1 s at most to 30 s at
+// most.
 func WithTTL(d time.Duration) Option { return func(o *options) { o.ttl = d } }
 
 // WithRenewInterval sets how often a holder renews: default a third of the TTL, which leaves time

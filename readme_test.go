@@ -240,8 +240,10 @@ func TestReadmeOptions(t *testing.T) {
 func TestReadmeCosts(t *testing.T) {
 	const put, get = 0.005 / 1000, 0.0004 / 1000 // dollars
 	page := read(t, "docs/stores.md")
+	month := (730 * time.Hour).Seconds()
+	require.Contains(t, page, fmt.Sprintf(" **(%.1f + %.1f × waiting candidates) ÷ TTL in seconds**",
+		3*month*put, 6*month*get))
 	for _, ttl := range []float64{5, 15, 30, 60} {
-		month := (730 * time.Hour).Seconds()
 		puts, gets := month/(ttl/3), month/(ttl/6) // TestWaitingCandidateReadsTwicePerRenewal
 		cost := func(candidates float64) float64 { return puts*put + (candidates-1)*gets*get }
 		require.Contains(t, page, fmt.Sprintf("\n| %.0f s | %s | %s | $%.2f | $%.2f | $%.2f |\n",

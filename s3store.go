@@ -37,6 +37,18 @@ type S3Client interface {
 // A reply that does not come from an S3 server, such as a proxy's page, says nothing about the
 // object, so the error is temporary. But if three such replies come before the first answer of an
 // S3 server, the error matches ErrPermanent, because the endpoint is probably wrong.
+//
+// # ETags without quotes
+//
+// An S3Store sends ETags as it received them. The first update that succeeds settles this form for
+// the S3Store. If an update is refused before that, the S3Store reads the object under the same
+// ETag. If the object has another ETag, another process has written it, and the refusal is final.
+// Other servers than Ceph see no more than this read.
+//
+// If the object still has the ETag, the S3Store sends four to seven requests on ".leasehold-etag".
+// It sends ETags without quotes from then on only if the server takes the right ETag in that form
+// and refuses a wrong one. It never relies on a form that the server might ignore. A server that
+// refuses quotes on reads too is not found out.
 type S3Store struct {
 	objects     s3api.Objects
 	minTTL      time.Duration

@@ -114,8 +114,8 @@ var (
 	// error matches [ErrPermanent] too, for callers that do not wait. [Lock.Acquire] and
 	// [Lock.Watch] do wait.
 	ErrUnsent = storeapi.ErrUnsent
-	// ErrUnsafeStore says that the store, as it is set up, is not safe for locks or fenced writes:
-	// it ignores or lacks conditional writes, reports wrong ages, drops the metadata of objects, or
-	// has a cache that answers its reads.
+	// ErrUnsafeStore says that the store, in its present configuration, is not safe for locks or
+	// fenced writes. It ignores or lacks conditional writes, reports wrong ages, drops the metadata
+	// of objects, or has a cache that answers its reads.
 	ErrUnsafeStore = storeapi.ErrUnsafeStore
 )

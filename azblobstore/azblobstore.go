@@ -1,9 +1,10 @@
-// Package azblobstore keeps leasehold's locks in a container of Azure Blob Storage.
+// Package azblobstore stores leasehold's locks in a container of Azure Blob Storage, and writes
+// fenced objects there ([NewFencedStore]).
 //
 // Every write names the ETag that it replaces, so if many clients write at once, exactly one wins.
-// Each call of the store is one HTTP request. The SDK's own retries are switched off, because if
-// the first try succeeded, the retry fails with "condition not met" although the write is yours. A
-// lock resolves such doubts itself.
+// Each call of the store is one HTTP request. The store turns the SDK's retries off. If the first
+// try succeeded, a retry would fail with "condition not met" although the write is yours. A lock
+// resolves such doubts itself.
 package azblobstore
 
 import (
@@ -37,28 +38,28 @@ import (
 
 // Store is a [leasehold.Store] in a container of Azure Blob Storage. It is safe for concurrent use.
 //
-// It needs the right to read, create, write and delete blobs: the role Storage Blob Data
+// A Store needs the right to read, create, write and delete blobs: the role Storage Blob Data
 // Contributor, or a SAS with the permissions r, c, w and d. Delete is for DeleteIfMatch only. No
-// immutability policy, legal hold or lifecycle rule may cover the locks, and nobody else may lease
-// their blobs. Use an account without blob versioning and without soft delete, because both keep
-// every renewal.
+// immutability policy, legal hold or lifecycle rule may cover the locks, and no other client may
+// lease their blobs. Use an account without blob versioning and without soft delete, because both
+// keep every renewal.
 //
 // Errors that retrying cannot fix match [leasehold.ErrPermanent] and say what to do. Before the
-// server's first answer, so do faults that keep every request from reaching it, such as an unknown
-// host or missing credentials. Later those count as temporary. No error text has the signature of a
-// SAS.
+// server's first answer, faults that keep every request from reaching the server match it too, such
+// as an unknown host or missing credentials. After that answer such faults count as temporary. No
+// error text has the signature of a SAS.
 //
 // A reply counts as Azure's if it has the header x-ms-request-id, and, if it refuses,
 // x-ms-error-code. Any other reply, such as a proxy's page, says nothing about the blob, so it is a
 // temporary error. But if three such replies come before the first one of Azure, the third matches
 // ErrPermanent, because the endpoint is probably wrong.
 //
-// If a write is refused because somebody holds an Azure lease on the blob, the error says so. It
-// matches ErrPermanent if the last read of the blob has shown a lease without end. A lease of 15 to
-// 60 s ends by itself, so then the error is temporary.
+// If a write is refused because another client holds an Azure lease on the blob, the error says so.
+// It matches ErrPermanent if the last read of the blob has shown a lease without end. A lease of 15
+// to 60 s ends by itself, so in that case the error is temporary.
 //
-// PutIfMatch and DeleteIfMatch of a missing blob return [leasehold.ErrPreconditionFailed] where
-// Azure answers "condition not met", and [leasehold.ErrNotExist] where it answers "blob not found".
+// PutIfMatch and DeleteIfMatch of a missing blob return [leasehold.ErrPreconditionFailed] if Azure
+// answers "condition not met", and [leasehold.ErrNotExist] if it answers "blob not found".
 type Store struct {
 	container   *container.Client
 	name        string // of the container
@@ -78,14 +79,14 @@ var _ leasehold.Describer = (*Store)(nil)
 // Option configures a [Store].
 type Option func(*Store)
 
-// WithKeyPrefix puts prefix before every key. It is used as given, so end it with a slash.
+// WithKeyPrefix puts prefix before every key. No slash is added, so end the prefix with one.
 func WithKeyPrefix(prefix string) Option { return func(s *Store) { s.prefix = prefix } }
 
 // WithServerClock trusts the server's clock. Get then reports an object's Age: the reply's Date
 // minus its Last-Modified minus slack. A candidate that has just started can then take over at once
-// from a holder that is gone. Age stays 0 without this option, and if a reply lacks one of the two
-// headers. The conditions are those of [leasehold.WithServerClock]. slack must be at least 2 s;
-// [Store.Describe] refuses less.
+// from a crashed holder. Age is 0 without this option, and if a reply lacks one of the two headers.
+// The conditions of [leasehold.WithServerClock] apply. slack must be at least 2 s. [Store.Describe]
+// reports a lower value as an error.
 func WithServerClock(slack time.Duration) Option {
 	return func(s *Store) { s.serverClock, s.slack = true, slack }
 }
@@ -96,10 +97,10 @@ const (
 	maxName        = 1024 // characters of a blob's name
 )
 
-// New returns a store in the container of that name. The client is your own, with any endpoint and
-// credentials. Its settings stay, but the store's requests are not retried. A request whose context
-// has no deadline gets one of 10 s. New sends no request. [Store.Describe], [leasehold.NewLock] and
-// every method of the store report arguments that cannot work.
+// New returns a store in the container of this name, with your own client for any endpoint and
+// credentials. The client's settings apply, except that the store's requests are not retried. A
+// request whose context has no deadline gets one of 10 s. New sends no request. [Store.Describe],
+// [leasehold.NewLock] and every method of the store report arguments that cannot work.
 func New(client *azblob.Client, containerName string, opts ...Option) *Store {
 	s := &Store{name: containerName, timeout: defaultTimeout}
 	for _, opt := range opts {
@@ -158,7 +159,7 @@ func (s *Store) check(client *azblob.Client) error {
 	return nil
 }
 
-// Describe says that the store enforces conditions, and whether [WithServerClock] is set. Err
+// Describe returns that the store enforces conditions, and whether [WithServerClock] is set. Err
 // matches [leasehold.ErrPermanent] if the arguments of [New] cannot work: a nil client, a client of
 // a secondary region, an invalid container name, an invalid key prefix, or a slack that is too
 // small. It sends no request.
@@ -177,8 +178,8 @@ func (s *Store) valid() error {
 }
 
 // Get implements [leasehold.Store]. Age is 0 without [WithServerClock]. A body that breaks off, or
-// does not have the MD5 that the reply names, is a temporary error: nothing is read a second time,
-// so body and ETag are of one reply.
+// does not have the MD5 that the reply names, is a temporary error. Get reads nothing a second
+// time, so body and ETag come from one reply.
 func (s *Store) Get(ctx context.Context, key string) (leasehold.Object, error) {
 	if err := s.valid(); err != nil {
 		return leasehold.Object{}, err
@@ -231,8 +232,8 @@ func (s *Store) Get(ctx context.Context, key string) (leasehold.Object, error) {
 	return o, nil
 }
 
-// look notes whether somebody has leased the blob without end, for the error of a refused write. It
-// returns an error if the blob has a type that the store cannot replace.
+// look notes whether another client has leased the blob without end, for the error of a refused
+// write. It returns an error if the blob has a type that the store cannot replace.
 func (s *Store) look(reply *http.Response, key string) error {
 	if reply.Header.Get("X-Ms-Lease-Duration") == string(lease.DurationTypeInfinite) {
 		s.endless.Store(key, true)
@@ -302,8 +303,8 @@ func (s *Store) DeleteIfMatch(ctx context.Context, key, etag string) error {
 	return s.genuine(*reply, opDelete, key)
 }
 
-// checksum lets the service find a body that was damaged on the way. Azurite refuses a CRC64 unless
-// it runs with --loose.
+// checksum lets the service detect a body that was damaged on the way. Azurite refuses a CRC64
+// unless it runs with --loose.
 func checksum(body []byte) blob.TransferValidationType {
 	if fips140.Enforced() { // where MD5 panics
 		return blob.TransferValidationTypeComputeCRC64()

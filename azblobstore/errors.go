@@ -66,7 +66,7 @@ func foreign(reply *http.Response, op op) error {
 	switch {
 	case reply == nil:
 		return errors.New("the client shows no answer")
-	// net/http followed, perhaps with a GET in place of another method
+	// net/http followed a redirect, perhaps with a GET instead of another method
 	case reply.Request != nil && reply.Request.Response != nil:
 		return errors.New("the request was redirected")
 	case reply.Header.Get(requestID) == "" && strings.HasPrefix(reply.Header.Get("Content-Type"), "text/html"):

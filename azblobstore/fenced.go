@@ -25,30 +25,31 @@ import (
 	"github.com/leasehold-go/leasehold/fenced"
 )
 
-// NewFencedStore returns a store of fenced objects in a container: see [fenced.Store]. Client and
-// container are as for [New], and so are the rights that it needs. Arguments that cannot work are
-// an error that matches [leasehold.ErrPermanent]. NewFencedStore sends no request.
+// NewFencedStore returns a store of fenced objects in a container: see [fenced.Store]. Client,
+// container and the rights needed are the same as for [New]. For arguments that cannot work, the
+// error matches [leasehold.ErrPermanent]. NewFencedStore sends no request.
 //
-// Every write carries If-Match with the ETag whose token it has read. An ETag never comes back, so
-// bodies are stored as they are. A write sends two requests and a read one. A seal sends two,
-// whatever the size of the object: Set Blob Metadata changes the ETag and leaves the body alone, so
-// a former leader's write is refused.
+// Every write carries If-Match with the ETag whose token it has read. An ETag never repeats, so
+// bodies are stored unchanged. A write sends two requests and a read one. A seal sends two,
+// whatever the size of the object: Set Blob Metadata changes the ETag but not the body, so a former
+// leader's write is refused.
 //
-// The first write of a store sends three more, to check that metadata comes back: see
-// [fenced.Store]. The object of that check is ".leasehold-check" beside the key. It stays if the
+// The first write of a store sends three more, to check that the server returns metadata: see
+// [fenced.Store]. The object of that check is ".leasehold-check" next to the key. It remains if the
 // client may not delete.
 //
 // A body over 8 MiB is sent in blocks, and the condition is on the Put Block List that makes them
-// the blob. An upload that breaks off leaves blocks behind, which nobody can read and which cost
-// storage. The next write of that key removes them, and Azure itself does after a week. A write
-// that ends first also removes the blocks of other writes to the same key, which then start again.
+// the blob. An upload that breaks off leaves blocks behind, which cannot be read and which cost
+// storage. The next write of that key removes them, or Azure itself after a week. If several writes
+// to one key are under way, the write that ends first removes the blocks of the others, which then
+// start again.
 //
 // Seal keeps everything, but writes the names of metadata in lower case. Put and Delete keep
-// nothing of the blob that they replace. Headers, tags, tier and metadata are those given to Put,
-// or else the container's defaults. Names of metadata must be C# identifiers in lower case, such as
-// "author_id", and must not begin with "leasehold_". In the container the store's own names have
-// underscores instead of dashes. A proxy must pass them: nginx drops request headers with
-// underscores, unless it has "underscores_in_headers on".
+// nothing of the blob that they replace. Headers, tags, tier and metadata come from the call of
+// Put, or else from the container's defaults. Names of metadata must be C# identifiers in lower
+// case, such as "author_id", and must not begin with "leasehold_". In the container the store's own
+// names have underscores instead of dashes. A proxy must pass such names: nginx drops request
+// headers with underscores, unless it has "underscores_in_headers on".
 func NewFencedStore(client *azblob.Client, containerName string, opts ...fenced.Option) (*fenced.Store, error) {
 	s := New(client, containerName)
 	if err := s.valid(); err != nil {
@@ -254,8 +255,9 @@ func (b fencedBackend) outcome(err error, reply *http.Response, op op, key strin
 	return b.genuine(reply, op, key)
 }
 
-// upload puts the blocks of a body beside the blob, and returns their IDs. All IDs of a blob must
-// have one length. Each upload has IDs of its own, so that no list can mix the blocks of two.
+// upload sends the blocks of a body, which do not change the blob yet, and returns their IDs. All
+// IDs of a blob must have one length. Each upload has different IDs, so that no list can mix the
+// blocks of two.
 func (b fencedBackend) upload(ctx context.Context, object *blockblob.Client, key string, size int64,
 	body io.Reader) (ids []string, err error) {
 	id := make([]byte, 24)

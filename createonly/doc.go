@@ -15,9 +15,9 @@
 // up, so that a LIST in the order of names shows the highest version first. A delete is a version
 // too, a tombstone, so numbers never start again. Let K be [Keep].
 //
-//  1. A write over version n creates version n+1. If that exists, the write is certainly refused.
-//     The write is also refused, before the create, if version n does not exist or has another body
-//     than the ETag says.
+//  1. A write over version n creates version n+1. If version n+1 exists, the write is refused, and
+//     this outcome is certain. The same holds, before the create, if version n does not exist or
+//     has another body than the ETag says.
 //  2. Otherwise a LIST follows. The write counts only if the highest version is now below n+1+K. If
 //     not, its outcome is unknown, as after a lost reply, and a lock reads the object to find out.
 //  3. A read uses the highest version that a LIST shows, say n. The read counts only if the highest
@@ -62,8 +62,9 @@
 //
 // # Requests
 //
-// A read is a LIST, a GET and a LIST. A write of a known version is a GET, a PUT, a LIST, and a
-// DELETE of the version that is K older. The DELETE is sent in the background and may be lost:
+// A read, such as a poll, is a LIST, a GET and a LIST. A write of a known version, such as a
+// renewal or a release, is a GET, a PUT, a LIST, and a DELETE of the version that is K older. An
+// acquisition is a read and a write. The DELETE is sent in the background and may be lost:
 // later writes make up for it. A write that finds more than 2K versions waits for its deletes, and
 // a warning by [log/slog.Default] says once why they fail. If LIST is not in the order of names and
 // more than [Listed] versions are left, [S3.List] reads all pages.

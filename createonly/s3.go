@@ -24,7 +24,7 @@ type S3Client interface {
 // S3 is the implementation of [Objects] for a bucket of S3 or a compatible server. It is safe for
 // concurrent use.
 //
-// It needs the permissions s3:GetObject, s3:PutObject and s3:DeleteObject on the objects, and
+// An S3 needs the permissions s3:GetObject, s3:PutObject and s3:DeleteObject on the objects, and
 // s3:ListBucket on the bucket. It returns the same errors as a [leasehold.S3Store].
 type S3 struct {
 	objects *leasehold.S3Store // on calls, which sends other requests than it is given

@@ -46,7 +46,8 @@ type cleaner interface {
 	remove(ctx context.Context, key, id string)
 }
 
-// describer is a Backend that is also a leasehold.Store, such as those of gcsstore and azblobstore.
+// describer is a Backend that is also a leasehold.Store, such as the backends of gcsstore and
+// azblobstore.
 type describer interface {
 	leasehold.Describer
 	DeleteIfMatch(ctx context.Context, key, etag string) error

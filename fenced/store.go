@@ -33,9 +33,9 @@ import (
 // the version that it has read. Once a token has written or sealed a key, no lower token ever
 // writes that key again, whatever clocks and networks do.
 //
-// This holds for clients that write through a Store. Any other client with the permission can
-// overwrite any object. A delete writes a tombstone. No lifecycle rule may expire tombstones while
-// a former leader may still run. Writes of two objects are not atomic.
+// The guarantee holds for clients that write through a Store. Any other client with the permission
+// can overwrite any object. A delete writes a tombstone. No lifecycle rule may expire tombstones
+// while a former leader may still run. Writes of two objects are not atomic.
 //
 // The first write checks, with a separate object next to the key, that the server returns the
 // metadata of an object and enforces the conditions of writes. If it does not, because the server

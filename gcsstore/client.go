@@ -17,11 +17,12 @@ import (
 	htransport "google.golang.org/api/transport/http"
 )
 
-// NewClient is [storage.NewClient] for locks. The client reads by the JSON API, which distinguishes
-// a missing bucket from a missing object. Its [Transport] shows a [Store] the raw replies, so that
-// the Store can tell a proxy's page from a success and [WithServerClock] can read the Date header.
-// NewClient honours STORAGE_EMULATOR_HOST. The client cannot sign URLs. For mutual TLS or another
-// universe domain, give [storage.NewClient] an HTTP client of your own on a [Transport].
+// NewClient returns a client for locks, with the options of [storage.NewClient]. The client reads
+// by the JSON API, which distinguishes a missing bucket from a missing object. Its [Transport]
+// shows a [Store] the raw replies, so that the Store can distinguish a proxy's page from a success,
+// and [WithServerClock] can read the Date header. NewClient honours STORAGE_EMULATOR_HOST. The
+// client cannot sign URLs. For mutual TLS or another universe domain, pass your own HTTP client on
+// a [Transport] to [storage.NewClient].
 func NewClient(ctx context.Context, opts ...option.ClientOption) (*storage.Client, error) {
 	opts = append([]option.ClientOption{option.WithScopes(storage.ScopeReadWrite)}, opts...)
 	if os.Getenv("STORAGE_EMULATOR_HOST") != "" {
@@ -49,7 +50,7 @@ func NewClient(ctx context.Context, opts ...option.ClientOption) (*storage.Clien
 
 // Transport returns base with a hook that shows each reply to a [Store]. Use it to build your own
 // HTTP client instead of [NewClient]: pass a client with this transport to [storage.NewClient] in
-// [option.WithHTTPClient]. base must authenticate requests itself; nil means
+// [option.WithHTTPClient]. base must authenticate requests itself. nil means
 // [http.DefaultTransport]. The result is safe for concurrent use if base is.
 func Transport(base http.RoundTripper) http.RoundTripper {
 	if base == nil {

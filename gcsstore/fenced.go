@@ -16,24 +16,24 @@ import (
 )
 
 // NewFencedStore returns a store of fenced objects in bucket: see [fenced.Store]. Client and bucket
-// are as for [New]. Arguments that cannot work are an error that matches [leasehold.ErrPermanent].
-// NewFencedStore sends no request.
+// are the same as for [New]. For arguments that cannot work, the error matches
+// [leasehold.ErrPermanent]. NewFencedStore sends no request.
 //
 // Every write carries ifGenerationMatch with the generation whose token it has read. A generation
-// never comes back, so bodies are stored as they are. A write sends two requests and a read two. A
-// seal of an existing object sends four: it reads the object and uploads it again, because a change
-// of the metadata alone would keep the generation, and a former leader's write would succeed. Cloud
-// Storage accepts one write per second to one object; a write that gets 429 is tried again.
+// never repeats, so bodies are stored unchanged. A write sends two requests and a read two. A seal
+// of an existing object sends four: it reads the object and uploads it again, because a change of
+// the metadata alone would keep the generation, and a former leader's write would succeed. Cloud
+// Storage accepts one write per second to one object. A write that gets 429 is tried again.
 //
-// The first write of a store sends three more, to check that metadata comes back: see
+// The first write of a store sends three more, to check that the server returns metadata: see
 // [fenced.Store].
 //
 // A body over 16 MiB is sent by a resumable upload, whose session carries the condition. The client
 // itself repeats chunks.
 //
 // Seal keeps content headers, metadata, storage class, Cloud KMS key, custom time and object
-// contexts. An object with an ACL of its own gets the bucket's default ACL. Cloud Storage refuses
-// to replace an object under a hold or a retention policy.
+// contexts. An object with a separate ACL gets the bucket's default ACL. Cloud Storage refuses to
+// replace an object under a hold or a retention policy.
 func NewFencedStore(client *storage.Client, bucket string, opts ...fenced.Option) (*fenced.Store, error) {
 	s := New(client, bucket)
 	if err := s.valid(); err != nil {

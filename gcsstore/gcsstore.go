@@ -1,10 +1,10 @@
-// Package gcsstore keeps leasehold's locks in a bucket of Google Cloud Storage, and writes fenced
+// Package gcsstore stores leasehold's locks in a bucket of Google Cloud Storage, and writes fenced
 // objects there ([NewFencedStore]).
 //
 // Every write names the generation that it replaces, so if many clients write at once, exactly one
-// wins. Each call of the store is one HTTP request. The client's own retries are switched off,
-// because if the first try succeeded, the retry fails with "precondition failed" although the write
-// is yours. A lock resolves such doubts itself.
+// wins. Each call of the store is one HTTP request. The store turns the client's retries off. If
+// the first try succeeded, a retry would fail with "precondition failed" although the write is
+// yours. A lock resolves such doubts itself.
 package gcsstore
 
 import (
@@ -25,15 +25,15 @@ import (
 
 // Store is a [leasehold.Store] in a bucket of Google Cloud Storage. It is safe for concurrent use.
 //
-// It needs the permissions storage.objects.get, storage.objects.create, storage.objects.delete
+// A Store needs the permissions storage.objects.get, storage.objects.create, storage.objects.delete
 // (which Cloud Storage requires for overwriting) and storage.objects.list (without it, Cloud
 // Storage may answer 403 for an object that does not exist yet). The role roles/storage.objectUser
-// has them all. No retention policy, object hold or lifecycle rule may cover the locks. Use a
+// has all of them. No retention policy, object hold or lifecycle rule may cover the locks. Use a
 // bucket without object versioning and without soft delete, because both keep every renewal.
 //
 // Errors that retrying cannot fix match [leasehold.ErrPermanent] and say what to do. Before the
-// server's first answer, so do faults that keep every request from reaching it, such as an unknown
-// host. Later those count as temporary.
+// server's first answer, faults that keep every request from reaching the server match it too, such
+// as an unknown host. After that answer such faults count as temporary.
 //
 // A reply that does not come from Cloud Storage, such as a proxy's page, says nothing about the
 // object, so it is a temporary error. But if three such replies come before the first one of Cloud
@@ -62,14 +62,14 @@ var _ leasehold.Describer = (*Store)(nil)
 // Option configures a [Store].
 type Option func(*Store)
 
-// WithKeyPrefix puts prefix before every key. It is used as given, so end it with a slash.
+// WithKeyPrefix puts prefix before every key. No slash is added, so end the prefix with one.
 func WithKeyPrefix(prefix string) Option { return func(s *Store) { s.prefix = prefix } }
 
 // WithServerClock trusts the server's clock. Get then reports an object's Age: the reply's Date
 // minus the object's Last-Modified minus slack. A candidate that has just started can then take
-// over at once from a holder that is gone. Age stays 0 without this option, and with a client that
-// is not on a [Transport] ([NewClient] makes one that is). The conditions are those of
-// [leasehold.WithServerClock]. slack must be at least 2 s; [Store.Describe] refuses less.
+// over at once from a crashed holder. Age is 0 without this option, and with a client that is not
+// on a [Transport] (a client of [NewClient] is). The conditions of [leasehold.WithServerClock]
+// apply. slack must be at least 2 s. [Store.Describe] reports a lower value as an error.
 func WithServerClock(slack time.Duration) Option {
 	return func(s *Store) { s.serverClock, s.slack = true, slack }
 }
@@ -84,10 +84,10 @@ const (
 )
 
 // New returns a store in bucket, which is the bare name without "gs://". The client is your own,
-// usually from [NewClient]. It must use HTTP, not gRPC. Its settings stay, but the store's requests
-// are not retried. A request whose context has no deadline gets one of 10 s. New sends no request.
-// [Store.Describe], [leasehold.NewLock] and every method of the store report arguments that cannot
-// work.
+// usually from [NewClient]. It must use HTTP, not gRPC. Its settings apply, except that the store's
+// requests are not retried. A request whose context has no deadline gets one of 10 s. New sends no
+// request. [Store.Describe], [leasehold.NewLock] and every method of the store report arguments
+// that cannot work.
 func New(client *storage.Client, bucket string, opts ...Option) *Store {
 	s := &Store{name: bucket, timeout: defaultTimeout, minTTL: minTTL}
 	for _, opt := range opts {
@@ -136,10 +136,11 @@ func (s *Store) check(client *storage.Client) error {
 	return nil
 }
 
-// Describe says that the store enforces conditions, and that the shortest TTL is 6 s: a lock with
-// this TTL is renewed every 2 s, and Cloud Storage accepts one write per second to one object. Err
-// matches [leasehold.ErrPermanent] if the arguments of [New] cannot work: a nil client, an invalid
-// bucket name, an invalid key prefix, or a slack that is too small. Describe sends no request.
+// Describe returns that the store enforces conditions, and that the shortest TTL is 6 s. A lock
+// with this TTL is renewed every 2 s, and Cloud Storage accepts one write per second to one object.
+// Err matches [leasehold.ErrPermanent] if the arguments of [New] cannot work: a nil client, an
+// invalid bucket name, an invalid key prefix, or a slack that is too small. Describe sends no
+// request.
 func (s *Store) Describe() leasehold.StoreInfo {
 	if err := s.valid(); err != nil {
 		return leasehold.StoreInfo{Err: err}

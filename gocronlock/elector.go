@@ -1,6 +1,6 @@
 // Package gocronlock lets several gocron schedulers share their jobs through a bucket. With
-// [NewElector] one instance runs all jobs. With a [Locker] each run of a job goes to the instance
-// that is first.
+// [NewElector] one instance runs all jobs. With a [Locker] the first instance that asks for a run
+// of a job gets the run.
 //
 //	gocron.NewScheduler(gocron.WithDistributedElector(gocronlock.NewElector(elector)))
 //	gocron.NewScheduler(gocron.WithDistributedLocker(locker))
@@ -20,14 +20,14 @@ import (
 var ErrNotLeader = errors.New("gocronlock: not the leader")
 
 // NewElector returns e as gocron's Elector: jobs start only while e leads. The result sends no
-// request, never blocks, and is safe for concurrent use; its errors match [ErrNotLeader].
-// NewElector returns nil for nil, which gocron refuses.
+// request, never blocks, and is safe for concurrent use. Its errors match [ErrNotLeader]. If e is
+// nil, NewElector returns nil, which gocron refuses.
 //
 // You must run e yourself: see [leasehold.Elector.Run]. A job that still runs when the lease ends
-// is not stopped; if it must not go on, bind it to the context of OnStartedLeading.
+// is not stopped. If the job must stop then, bind it to the context of OnStartedLeading.
 //
-// While leadership moves to another instance nobody leads, so a run may be skipped. A run is done
-// twice only if the next leader's clock is behind by more than the time that the change took.
+// While leadership moves to another instance there is no leader, so a run may be skipped. A run is
+// repeated only if the next leader's clock is behind by more than the time that the change took.
 func NewElector(e *leasehold.Elector) gocron.Elector {
 	if e == nil {
 		return nil

@@ -25,27 +25,28 @@ var (
 )
 
 // Locker is a [gocron.Locker] on a store, with one lock object per job. A job runs under a lease,
-// which is renewed while the job runs. When a run begins, its time by the instance's wall clock is
-// committed to the lock object, and stays there after the release. This keeps a late instance from
-// repeating the run: gocron calls the locker at the time of the slot by the instance's own clock,
-// so for one slot all instances read the same time, however far their clocks are apart.
+// which is renewed while the job runs. When a run begins, the Locker commits the time of the run,
+// by the instance's wall clock, to the lock object. The time remains there after the release, so a
+// late instance does not repeat the run. gocron calls the locker at the time of the slot by the
+// instance's own clock. So for one slot all instances read the same time, however much their clocks
+// differ.
 //
 // So each slot of a job with fixed times, such as a cron job, runs at most once, and exactly once
 // if nothing fails. Slots that come while the job still runs are skipped. If the instance that runs
 // the job crashes, that run is not repeated, and slots are skipped until its lease has expired. The
-// next slot starts up to a TTL late, because nobody can be certain of the crash before.
+// next slot starts up to a TTL late, because no instance can be certain of the crash before.
 //
 // Jobs that each instance times from its own start (DurationJob without WithStartAt) have no common
-// slots. Runs of such a job on different instances are at least a spacing apart.
+// slots. Between runs of such a job on different instances there is at least one spacing.
 //
 // A run that is started with RunNow of gocron's Job does not use up the next slot: the same
-// instance runs that slot, too. A RunNow less than a spacing after a run on another instance is
-// refused with [ErrAlreadyRan].
+// instance runs that slot too. A RunNow less than a spacing after a run on another instance fails
+// with [ErrAlreadyRan].
 //
-// gocron tells a locker only the name of a job. Two jobs of one scheduler with the same name would
-// share one lock object and take each other's slots, so the second is refused with [ErrSameName] as
-// long as the first is scheduled. Give each scheduler its own Locker, because to a shared one the
-// same job of two schedulers looks like two jobs.
+// gocron passes only the name of a job to a locker. Two jobs of one scheduler with the same name
+// would share one lock object and take each other's slots, so the second job gets [ErrSameName] as
+// long as the first job is scheduled. Give each scheduler a separate Locker, because for a shared
+// Locker the same job of two schedulers looks like two jobs.
 //
 // A Locker is safe for concurrent use.
 type Locker struct {
@@ -58,8 +59,8 @@ type Locker struct {
 	jobs map[string]*job
 }
 
-// Clock tells the time. The clock given to [gocron.WithClock] is one. It must be safe for
-// concurrent use.
+// Clock returns the time. The clock that you pass to [gocron.WithClock] is a Clock. A Clock must be
+// safe for concurrent use.
 type Clock interface{ Now() time.Time }
 
 type wallClock struct{}
@@ -79,13 +80,14 @@ var _ gocron.Locker = (*Locker)(nil)
 // NewLocker returns a locker whose lock objects are below prefix, a path without a slash at its
 // end.
 //
-// Two runs of one job whose times are less than spacing apart count as one. Use half the shortest
-// interval between two slots of any job. spacing must be positive, and longer than the delay with
-// which a slot may start. Clocks may differ by up to the interval; if they differ by more, slots
-// run twice. If the intervals of jobs differ much, give each job its own locker with
+// If the times of two runs of one job differ by less than spacing, the runs count as one. Use half
+// the shortest interval between two slots of any job. spacing must be positive, and longer than the
+// delay with which a slot may start. Clocks may differ by up to the interval. If they differ by
+// more, slots run twice. If the intervals of jobs differ much, give each job its own locker with
 // gocron.WithDistributedJobLocker.
 //
-// Options, limits and errors are those of [leasehold.NewLock]. NewLocker sends no request.
+// opts are options of [leasehold.NewLock], whose limits and errors apply. NewLocker sends no
+// request.
 func NewLocker(store leasehold.Store, prefix string, spacing time.Duration, opts ...leasehold.Option) (*Locker, error) {
 	if spacing <= 0 {
 		return nil, fmt.Errorf("gocronlock: spacing %v must be positive: use half the shortest interval between "+
@@ -100,9 +102,9 @@ func NewLocker(store leasehold.Store, prefix string, spacing time.Duration, opts
 	return l, nil
 }
 
-// SetClock sets the clock by which the locker tells slots apart. Pass the clock that the scheduler
-// has from [gocron.WithClock]. The default is the wall clock. Leases are always timed by the real
-// clocks. Call SetClock before the scheduler starts. It panics if c is nil.
+// SetClock sets the clock by which the locker distinguishes slots. Pass the clock of
+// [gocron.WithClock] that the scheduler has. The default is the wall clock. Leases are always timed
+// by the real clocks. Call SetClock before the scheduler starts. It panics if c is nil.
 func (l *Locker) SetClock(c Clock) {
 	if c == nil {
 		panic("gocronlock: the clock of SetClock is nil: pass the clock of gocron.WithClock, or leave SetClock out " +
@@ -123,13 +125,13 @@ func (l *Locker) Key(job string) string {
 
 // Lock implements [gocron.Locker]. If another instance has the run, the error matches
 // [ErrAlreadyRan] or [leasehold.ErrHeld]. If another job has the same name, it matches
-// [ErrSameName]. Other errors are those of the store. gocron skips the run and passes the error to
-// the job's AfterLockError listener. Lock sends 1 or 2 reads, and 2 writes if this instance gets
-// the run. Unlock adds 1 write.
+// [ErrSameName]. Other errors come from the store. After an error, gocron skips the run and passes
+// the error to the job's AfterLockError listener. Lock sends 1 or 2 reads, and 2 writes if this
+// instance gets the run. Unlock adds 1 write.
 //
-// A last holder that seems to have crashed is watched until that is certain, which takes its TTL
-// and some reads: see [leasehold.Lock.TryAcquire]. If that does not end within the spacing, the
-// error says so at once.
+// If the last holder seems to have crashed, Lock watches until the crash is certain, which takes
+// the holder's TTL and some reads: see [leasehold.Lock.TryAcquire]. If that would take longer than
+// the spacing, Lock returns an error that says so at once.
 func (l *Locker) Lock(ctx context.Context, name string) (gocron.Lock, error) {
 	began := l.clock.Now().Round(0) // the time of the slot, so it is read before any request
 	j, err := l.job(ctx, name)
@@ -185,7 +187,7 @@ func (l *Locker) Lease(job string) *leasehold.Lease {
 	return nil
 }
 
-// job returns the entry of a name. Two jobs with the same name are told apart by their contexts,
+// job returns the entry of a name. Two jobs with the same name are distinguished by their contexts,
 // because gocron gives each job its own.
 func (l *Locker) job(ctx context.Context, name string) (*job, error) {
 	if name == "" {

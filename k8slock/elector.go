@@ -18,8 +18,8 @@ type elector struct {
 	looked   map[<-chan struct{}]context.Context // the tries, by Done, that have begun with a Get and have not ended
 }
 
-// looks notes the Get of a try. It reports whether ctx can be distinguished from that of another
-// elector, as client-go's can.
+// looks notes the Get of a try. It reports whether ctx can be distinguished from another elector's
+// context, as client-go's can.
 func (e *elector) looks(ctx context.Context) bool {
 	done := ctx.Done()
 	if done == nil || e.continues(ctx) {

@@ -18,7 +18,7 @@ import (
 	"github.com/leasehold-go/leasehold/k8slock"
 )
 
-// docs/integrations.md contains the functions of this file that are not tests, word for word.
+// docs/integrations.md and docs/migrate.md contain this file's functions that are not tests.
 
 func elect(ctx context.Context, store leasehold.Store, work func(ctx context.Context, token uint64)) error {
 	lock, err := k8slock.New(store, "leaders/my-operator", k8slock.LeaseDuration)

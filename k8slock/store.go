@@ -21,7 +21,7 @@ type watchedStore struct {
 	began  time.Time     // when the oldest of them began, or a later one was answered
 }
 
-// Describe passes on what the store says of itself.
+// Describe passes on what the store reports about itself.
 func (s *watchedStore) Describe() leasehold.StoreInfo { return leasehold.Describe(s.Store) }
 
 // Get implements [leasehold.Store].

@@ -46,10 +46,10 @@ var (
 // No other candidate can take the lock in between. HandOver returns when the term has ended and
 // OnStoppedLeading has returned.
 //
-// It returns [ErrNotLeading], or [ErrNotWaiting] if no such candidate has waited at this process
-// within a second. This process then keeps leading, if it led. It returns [ErrNotTaken] if the
-// candidate has not taken the lock within a second, or a fifth of the TTL if that is shorter. The
-// lock is then released for all candidates.
+// HandOver returns [ErrNotLeading], or [ErrNotWaiting] if no such candidate has waited at this
+// process within a second. This process then keeps leading, if it led. It returns [ErrNotTaken] if
+// the candidate has not taken the lock within a second, or a fifth of the TTL if that is shorter.
+// The lock is then released for all candidates.
 //
 // If ctx ends first, HandOver returns ctx's error, and the hand-over continues. With the context of
 // the term this is always the case, because that context ends first. Do not call HandOver with

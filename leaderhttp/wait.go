@@ -48,7 +48,7 @@ type answer struct {
 //     is the place in the line of candidates that have waited, from 0: they read the lock one after
 //     the other. The first one may get a note of the released version. After 50 s the answer is
 //     {"over":false}. H is the candidate's holder name, P its priority, and S the seconds since its
-//     Peer was made; without S a candidate gets no note. The answer is 409 at once if this process
+//     Peer was made. Without S a candidate gets no note. The answer is 409 at once if this process
 //     does not lead that term, and 503 if 1,000 requests wait. The ID is term_id in the lock's
 //     record, so a client that cannot read the record takes no place from the candidates.
 //   - taken?key=K&token=N&term=ID, by POST: a candidate says that it has taken the lock by its

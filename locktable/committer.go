@@ -65,8 +65,8 @@ const (
 	patience = 50 * time.Millisecond // a stream that does not end is written in parts
 )
 
-// gather lets those ask and free first who are about to do so at this moment, so that one write has
-// all of it. It waits for no time: a lone request passes after some microseconds.
+// gather first lets goroutines ask and release that are about to do so at this moment, so that one
+// write has all of it. It does not sleep: a lone request passes after some microseconds.
 func (c *committer) gather() {
 	rings := c.rings.Load()
 	if rings == c.heard {
@@ -195,8 +195,8 @@ type turn struct {
 	waits bool
 }
 
-// turnOf finds the turn of a member: behind those who stand in front of its first request and wait
-// for something that it waits for, too.
+// turnOf finds the turn of a member: behind the requests in front of its first request that wait
+// for a lock for which it also waits.
 func turnOf(tab *tables.Table, n uint64) turn {
 	mine := make(map[string]bool)
 	for q := range tab.Waiting() {
@@ -236,8 +236,8 @@ func (c *committer) yieldTill() time.Duration {
 	return c.wroteAt + c.courtesy
 }
 
-// maxRefusals bounds the spread of those who want to write at the same time, at 32 times the time
-// of a write.
+// maxRefusals bounds the spread of members that want to write at the same time, at 32 times the
+// time of a write.
 const maxRefusals = 6
 
 // spread is a part of the time over which rivals spread their writes: the more refusals and the

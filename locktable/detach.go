@@ -106,8 +106,8 @@ func (w *want) undetachable(tm *term) error {
 }
 
 // detach hands the member over, as the version has it that was seen last: it is the current one, no
-// write of unknown outcome is left, and nothing differs. It reports that the term is over here. If
-// a caller has freed a lease meanwhile, that is written first.
+// write of unknown outcome is left, and nothing differs. It reports that the term has ended here.
+// If a caller has released a lease in the meantime, that is written first.
 func (c *committer) detach() (done bool) {
 	n, _ := c.seen.tab.Find(c.tm.named)
 	rows := c.seen.tab.Requests(n)

@@ -16,13 +16,13 @@ type difference struct {
 	ask    []*request
 }
 
-// nothing reports whether the write changes nothing, if so many requests are asked for by it.
+// nothing reports whether the write changes nothing, if it asks for this number of requests.
 func (d *difference) nothing(asked int) bool {
 	return asked+len(d.evict)+len(d.drop) == 0 && !d.join && !d.leaves
 }
 
-// difference is what the table lacks of what this process wants, and has too much; nil if nothing.
-// last says that the member leaves.
+// difference is what the table lacks of the entries that this process wants, and the entries that
+// it has too many; nil if it has exactly those. last says that the member leaves.
 func (c *committer) difference(last bool) *difference {
 	tab := c.seen.tab // it never changes, so it is walked through before the mutex is locked
 	d := &difference{}
@@ -67,22 +67,22 @@ func (c *committer) difference(last bool) *difference {
 	return d
 }
 
-// isOver reports whether the term of a member is known to be over. So is an earlier one of this
-// member's own object.
+// isOver reports whether the term of a member is known to have ended. Each earlier term of this
+// member's own object has ended.
 func (c *committer) isOver(m tables.Member) bool {
 	return c.watcher.isOver(m) ||
 		m.Key == c.tm.named.Key && m.ObjectID == c.tm.named.ObjectID && m.Token < c.tm.named.Token
 }
 
-// handsOver reports whether a write frees what others wait for.
+// handsOver reports whether a write releases a lock for which others wait.
 func (*committer) handsOver(base *version, d *difference) bool {
 	return slices.ContainsFunc(d.drop, base.tab.Wanted)
 }
 
 // strangers are the rows of this term that this process never asked for, and that are to go. A copy
 // of this machine has asked for them, and its lease runs out a TTL after the last renewal that both
-// have seen. So after two TTLs, in which this process has kept the term, nobody acts under them any
-// more. Those of an older table that somebody has brought back go at once. The caller holds t.mu.
+// have seen. So after two TTLs, in which this process has kept the term, no process acts under them
+// any more. Rows of an older table that was restored go at once. The caller holds t.mu.
 func (c *committer) strangers(rows []tables.Request) (over []tables.ID) {
 	now := c.clock.Now().Mono
 	first := c.foreign

@@ -22,12 +22,13 @@
 // [Table.All] instead. A process that has a shared lock and asks for it again waits behind a writer
 // that asked in between.
 //
-// A lease is valid while three conditions hold: this process has seen a version of the table that
-// grants the lease to the current term of its member, the lease of that term is valid, and the
-// release of the lease has not begun. A request is removed from the table only by its own process,
-// after the function has returned, or when the member's term has ended for good, which the member's
-// object proves, or by hand. The safety of all this follows from the guarantee of package
-// leasehold.
+// A lease is valid while three conditions hold. This process has seen a version of the table that
+// grants the lease to the current term of its member. The lease of the member's own lock is valid
+// in that term. The release of the lease has not begun.
+//
+// A request is removed from the table only by its own process, after the function has returned, or
+// when the member's term has ended for good, which the member's object proves, or by hand. The
+// safety of all this follows from the guarantee of package leasehold.
 //
 // Two holders are possible only if the table is damaged by hand. If the object is deleted or
 // restored, or an entry is removed, holders act on their leases until they read the table again.

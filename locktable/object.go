@@ -159,8 +159,8 @@ func (c *committer) settleRace(v *version) {
 	}
 }
 
-// is reports whether two versions are the same write. Their ETags do not tell: a server may give a
-// new body with the ETag of the version before, or the other way round.
+// is reports whether two versions are the same write. Their ETags do not show that: a server may
+// give a new body with the ETag of the version before, or the other way round.
 func (v *version) is(other *version) bool {
 	return v.tab.Revision == other.tab.Revision && v.tab.Nonce == other.tab.Nonce
 }
@@ -207,8 +207,8 @@ func (c *committer) read() {
 	if c.undropped != never && !c.standsInTheWay(false) {
 		c.undropped = never
 	}
-	// Whoever has edited it by hand has granted nothing. And a process that had this member before
-	// may have a write under way that leaves the table: a new revision refuses that.
+	// An edit by hand grants nothing. And a process that had this member before may have a write
+	// under way that leaves the table: a new revision refuses that write.
 	if edited && v.tab.Unfinished(v.size) || c.resuming() {
 		c.mustWrite = true
 	}
@@ -237,7 +237,7 @@ func (t *Table) get(ctx context.Context, begun time.Duration, last *version) (*v
 	return v, nil
 }
 
-// tell tells the observer of a request.
+// tell passes a request to the observer.
 func (t *Table) tell(e Event, v *version) {
 	e.Table = t.key
 	if e.Err == nil {
@@ -300,12 +300,12 @@ func (c *committer) build(base *version, d *difference) (built *tables.Table, bo
 	}
 }
 
-// mustHold panics if a write that is about to be sent would free what is in use. A panic is right
-// outside of tests, too. Such a write comes from a mistake in this package, so what this process
-// believes of its leases cannot be trusted either. Nothing is sent then, the contexts of all leases
-// end, and nobody gets their locks before the TTL has passed: see Table.Run. An error would leave
-// the process to go on with what it believes. What the table grants is not checked again here: the
-// enumeration, the fuzz tests and each write of a simulated world do that.
+// mustHold panics if a write that is about to be sent would release a lock that is in use. A panic
+// is right outside of tests too. Such a write comes from a mistake in this package, so what this
+// process believes of its leases cannot be trusted either. Nothing is sent then, the contexts of
+// all leases end, and no other member gets their locks before the TTL has passed: see Table.Run.
+// After an error the process would continue with what it believes. What the table grants is not
+// checked again here: the enumeration, the fuzz tests and each write of a simulated world do that.
 func (c *committer) mustHold(base *version, d *difference) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -329,8 +329,8 @@ func (c *committer) mustHold(base *version, d *difference) {
 // errInvariant marks a panic of mustHold.
 var errInvariant = errors.New("an invariant would be broken")
 
-// fail tells requests why they cannot be part of the table. It reports whether base is too old for
-// one of them, which waits for the next write.
+// fail ends requests with the reason why they cannot be part of the table. It reports whether base
+// is too old for one of them, which waits for the next write.
 func (c *committer) fail(base *version, failed map[*request]error) (postponed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -30,7 +30,7 @@ func (t *Table) enlist() (leave func()) {
 	}
 }
 
-// wakeSiblings tells them that a write of t has handed something over. They take it as a message
+// wakeSiblings informs them that a write of t has handed a lock over. They treat it as a message
 // from outside: see Table.Wake.
 func (t *Table) wakeSiblings() {
 	siblings.mu.Lock()

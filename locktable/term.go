@@ -13,8 +13,8 @@ import (
 )
 
 // serve is the committer: for one term of this member, it makes the table as this process wants it.
-// It sends one request at a time. It reports that the table does not name the term any more. What
-// is left of a term that is lost is for settle.
+// It sends one request at a time. It reports that the table does not name the term any more. settle
+// handles what is left of a term that is lost.
 func (t *Table) serve(ctx context.Context, lease *leasehold.Lease, name tables.Term) (forgotten bool) {
 	tm := &term{
 		lease: lease, named: name,
@@ -59,8 +59,8 @@ func (t *Table) serve(ctx context.Context, lease *leasehold.Lease, name tables.T
 	return c.termEnded()
 }
 
-// settle waits for what is left of a term that was lost, and for the end of its safety margin if
-// somebody held a lease without a function. Only then may this process take its member's object
+// settle waits for what is left of a term that was lost, and for the end of its safety margin if a
+// caller held a lease without a function. Only then may this process take its member's object
 // again.
 func (t *Table) settle() {
 	c := t.unsettled
@@ -135,7 +135,7 @@ func (c *committer) names(term tables.Term) bool {
 	return named
 }
 
-// couldNotLeave is the error of a member that was to leave, and is in the table still. The caller
+// couldNotLeave is the error of a member that was to leave and is still in the table. The caller
 // holds t.mu.
 func (w *want) couldNotLeave(lost error) error {
 	var locks []string
@@ -225,8 +225,8 @@ func (w *want) gone(r *request, err error, lost bool) Event {
 	return e
 }
 
-// lostWith is the error of what could not be freed before the term ended; nil if the term's own
-// release has freed it.
+// lostWith is the error for leases that could not be released before the term ended; nil if the
+// release of the term's own lock has released them.
 func (w *want) lostWith(tm *term) error {
 	if tm.lease.Valid() {
 		return nil

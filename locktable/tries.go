@@ -6,11 +6,11 @@ import (
 	"github.com/leasehold-go/leasehold/internal/tables"
 )
 
-// judgeTries decides about those who will not wait for anybody who lives. One fails if members that
-// live would alone keep it waiting. It is held back as long as nobody has looked at one of those in
-// its way: they are returned, as asked. If all of these seem dead, it is asked for, and stays in
-// line until one of them shows life or is over. current is false if one waits for a newer version
-// than seen, because nobody is refused by what is older than the call.
+// judgeTries decides about tries, which do not wait for running members. A try fails if running
+// members alone would keep it waiting. It is held back until each member in its way has been looked
+// at: asked are the members that have not. If all of them seem dead, the try enters the table, and
+// stays in line until one of them shows life or has ended. current is false if a try waits for a
+// newer version than seen, because no version older than the call may refuse it.
 func (c *committer) judgeTries() (asked []uint64, current bool) {
 	c.mu.Lock()
 	var tries []*request

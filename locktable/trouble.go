@@ -33,14 +33,14 @@ func (c *committer) failed(writing bool, err error) {
 }
 
 // endIfStuck ends the term of a member that has been in the way for two TTLs. The heartbeat would
-// go on, and what cannot be dropped would block the others for ever.
+// continue, and entries that cannot be dropped would block the others for ever.
 func (c *committer) endIfStuck(unread bool, err error) {
 	now := c.clock.Now().Mono
 	if c.undropped == never && c.standsInTheWay(unread) {
 		c.undropped = now
 	}
 	stuck := c.undropped != never && now-c.undropped > 2*max(c.ttl, c.poll)
-	// which another member could not mend
+	// which another member could not repair
 	if stuck && !errors.Is(err, leasehold.ErrCorruptRecord) && !errors.Is(err, ErrFull) {
 		c.undropped = never
 		c.log.Error("what this member has freed cannot be written, or what it was granted cannot be read, for two "+
@@ -65,7 +65,7 @@ func (w *want) noteTrouble(writing bool, err error) (first bool) {
 	return first
 }
 
-// failTries tells those who do not wait why they have to.
+// failTries ends tries with the reason why they would have to wait.
 func (w *want) failTries(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -76,9 +76,8 @@ func (w *want) failTries(err error) {
 	}
 }
 
-// standsInTheWay reports whether the table, as it was seen last, holds something that this member
-// does not want any more; or, if unread, something that it waits for and may have been granted
-// since.
+// standsInTheWay reports whether the table, as it was seen last, has an entry that this member does
+// not want any more; or, if unread, a request of this member that may have been granted since.
 func (c *committer) standsInTheWay(unread bool) bool {
 	c.mu.Lock()
 	seen, asked := c.seen, false

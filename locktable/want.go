@@ -17,7 +17,8 @@ import (
 )
 
 // want is what this process wants of the table: all that callers, the ends of functions and the
-// committer share. It sends nothing, and under its mutex nothing is logged, told or walked through.
+// committer share. It sends nothing, and under its mutex there are no logs, no events and no walks
+// through a table.
 type want struct {
 	options
 	key   string
@@ -122,22 +123,22 @@ func (w *want) grant(r *request, token uint64) {
 	r.tell()
 }
 
-// watch notes when the lease is forgotten. The request does not refer to it once it is handed over.
-// When nothing does, nobody can act under it. An AddCleanup runs on a goroutine of the runtime, so
-// it only leaves a note, which the committer finds at its next read.
+// watch notes when the lease is forgotten. The request does not refer to the lease once the lease
+// is handed over. When nothing does, no code can act under it. An AddCleanup runs on a goroutine of
+// the runtime, so it only leaves a note, which the committer finds at its next read.
 func (r *request) watch() {
 	r.forgotten = new(atomic.Bool)
 	runtime.AddCleanup(r.lease, func(forgotten *atomic.Bool) { forgotten.Store(true) }, r.forgotten)
 }
 
-// acquired tells of a lease that this process has now.
+// acquired returns the event of a lease that this process has now.
 func (w *want) acquired(r *request) Event {
 	return Event{
 		Kind: EventAcquired, Table: w.key, Token: r.token, Locks: r.names(), Duration: w.clock.Now().Mono - r.began,
 	}
 }
 
-// tell wakes up whoever waits for a change of the state. The caller holds t.mu.
+// tell wakes up the goroutine that waits for a change of the state. The caller holds t.mu.
 func (r *request) tell() {
 	if r.done != nil {
 		close(r.done)
@@ -145,8 +146,8 @@ func (r *request) tell() {
 	}
 }
 
-// endContext ends the context of the lease, or notes that there is to be none that goes on. The
-// caller holds t.mu.
+// endContext ends the context of the lease, or notes that a later context must have ended from the
+// start. The caller holds t.mu.
 func (r *request) endContext(cause error) {
 	if r.cause == nil {
 		r.cause, r.ended = cause, r.t.clock.Now().Time().UnixMicro()
@@ -156,9 +157,9 @@ func (r *request) endContext(cause error) {
 	}
 }
 
-// giveBack ends a request that waits. One that may stand in the table stays known until it does
-// not, because a row that this process does not know was asked for by another: see difference. The
-// caller holds t.mu.
+// giveBack ends a request that waits. A request that may be in the table stays known until it is
+// not, because a row that this process does not know counts as asked for by another process: see
+// difference. The caller holds t.mu.
 func (w *want) giveBack(r *request, err error) {
 	r.state, r.err, r.lease = freeing, err, nil
 	if !r.sent && !r.asked {
@@ -169,7 +170,7 @@ func (w *want) giveBack(r *request, err error) {
 	w.ring()
 }
 
-// free begins to free a lease: it is no longer wanted. The caller holds t.mu.
+// free begins to release a lease: it is no longer wanted. The caller holds t.mu.
 func (w *want) free(r *request, cause error) {
 	r.state = freeing
 	r.endContext(cause)
@@ -207,9 +208,9 @@ func (w *want) inOrder() []*request {
 }
 
 // newNumber draws the number of a request. It is random: a copy of this machine that was made from
-// a snapshot and started beside it acts under the same term until the next renewal tells the two
-// apart, and both would count on from the same number. Two copies that draw the same one for the
-// same claims are one in four billion.
+// a snapshot and runs at the same time acts under the same term until the next renewal
+// distinguishes the two, and both would continue from the same number. The chance that two copies
+// draw the same number for the same claims is one in four billion.
 func (w *want) newNumber() uint64 {
 	for {
 		var b [4]byte
@@ -244,8 +245,8 @@ func (w *want) ask(r *request) error {
 	return nil
 }
 
-// giveUp takes a request back that nobody waits for any more, unless it was granted or has failed.
-// It returns who stood in the way.
+// giveUp takes back a request whose caller does not wait any more, unless it was granted or has
+// failed. It returns the members that were in the way.
 func (w *want) giveUp(r *request) error {
 	w.mu.Lock()
 	was, tm, seen, trouble := r.state, w.term, w.newest, w.trouble.err
@@ -270,8 +271,8 @@ func (w *want) giveUp(r *request) error {
 	return trouble
 }
 
-// mine is the request of this process that stands in a row of its member; nil if it never asked for
-// that. The caller holds t.mu.
+// mine is the request of this process for a row of its member; nil if it never asked for that row.
+// The caller holds t.mu.
 func (w *want) mine(row tables.Request) *request {
 	if r := w.requests[row.Number]; r != nil && slices.Equal(r.claims, row.Claims) {
 		return r
@@ -279,7 +280,7 @@ func (w *want) mine(row tables.Request) *request {
 	return nil
 }
 
-// wants reports whether a request is to stand in the table. The caller holds t.mu.
+// wants reports whether a request is to be in the table. The caller holds t.mu.
 func (*want) wants(tm *term, r *request) bool {
 	return r.state == held || r.state == waiting && !tm.leaving
 }
@@ -293,7 +294,7 @@ func (w *want) tellWanted(r *request) {
 	}
 }
 
-// heldError says who is in the way of a request that waits in tab.
+// heldError names the members in the way of a request that waits in tab.
 func (w *want) heldError(tab *tables.Table, r *request, id tables.ID) error {
 	held := &HeldError{Table: w.key, Locks: r.names()}
 	for _, n := range tab.Behind(id, r.claims, func(uint64) bool { return true }) {

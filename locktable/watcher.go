@@ -13,15 +13,15 @@ import (
 	"github.com/leasehold-go/leasehold/internal/tables"
 )
 
-// watcher is what this member knows of the lives of others, for one of its own terms. It belongs to
-// the goroutine of the committer and has no mutex: a look runs on a goroutine of its own, has its
-// judge to itself meanwhile, and sends what it saw. Whom it looks at:
-//   - those who hold what this member waits for;
-//   - in each line, those in front of this member, from the nearest on, until two of them are found
-//     alive, because these look at who is in front of them. The dead are often not alone, so it
-//     must be four more for each that is suspected;
-//   - those who are suspected, until that is settled;
-//   - now and then one of all members, so that the dead who block nobody do not stay;
+// watcher is what this member knows of whether other members run, for one of its own terms. It
+// belongs to the goroutine of the committer and has no mutex: a look runs on a separate goroutine,
+// alone uses its judge until it ends, and sends what it saw. The watcher looks at:
+//   - members that hold a lock for which this member waits;
+//   - in each line, the members in front of this member, from the nearest on, until two of them are
+//     found alive, because these look at the members in front of them. Several members often crash
+//     together, so it must be four more for each that is suspected;
+//   - suspected members, until that is settled;
+//   - now and then one of all members, so that crashed members that block no request do not stay;
 //   - all, for a TTL after the table was full.
 type watcher struct {
 	*Table  // its settings, its group and its bell
@@ -31,7 +31,7 @@ type watcher struct {
 	under   int        // looks under way
 	owing   []*life    // of members that are gone, whose objects this process is to remove
 	// The table had no room for all that this member asked for, or for itself, a TTL before that.
-	// By then whoever is dead is suspected.
+	// By then each crashed member is suspected.
 	fullTill time.Duration
 	alarm    bool // somebody is suspected in a line of this member
 	more     int  // of all members are to be looked at, because one of them was found suspected
@@ -62,8 +62,8 @@ type life struct {
 	ahead    bool // its clock was, by more than the allowance
 }
 
-// lifeState is a hint. It says whom to look at, and what TryAcquire is told. Only a
-// membership.Judge says that somebody may act because a member is dead.
+// lifeState is a hint. It decides which members to look at, and what TryAcquire returns. Only a
+// membership.Judge decides that another member may act because a member is dead.
 type lifeState uint8
 
 const (
@@ -101,8 +101,8 @@ func newWatcher(t *Table, working context.Context) *watcher {
 	}
 }
 
-// plan begins the looks that are due, and returns when the next one is. asked are members of whom
-// somebody wants to know at once whether they live.
+// plan begins the looks that are due, and returns when the next one is. asked are members of which
+// a try needs to know at once whether they run.
 func (w *watcher) plan(tab *tables.Table, me uint64, asked []uint64, now time.Duration) (at time.Duration) {
 	w.know(tab, me)
 	w.drawSome(tab, me, now)
@@ -149,7 +149,7 @@ func (w *watcher) setDue(l *life, follows, asked bool, now time.Duration) {
 }
 
 // rests is when a member is looked at again for which there is no reason: never, or about a TTL
-// later, if Check tells of it.
+// later, if Check reports it.
 func (w *watcher) rests(l *life, now time.Duration) time.Duration {
 	if l.err == nil {
 		return forever
@@ -180,7 +180,7 @@ func (w *watcher) know(tab *tables.Table, me uint64) {
 	}
 }
 
-// drawSome makes some members due whom there is no reason to look at: one in every round, more when
+// drawSome makes some members due without a reason to look at them: one in every round, more when
 // the term begins, and two at once after one was found suspected.
 func (w *watcher) drawSome(tab *tables.Table, me uint64, now time.Duration) {
 	n := w.more
@@ -262,7 +262,7 @@ func (w *watcher) look(l *life) {
 	w.ring()
 }
 
-// bury removes the object of a member that is gone.
+// bury removes the object of a member that has ended.
 func (w *watcher) bury(l *life) {
 	ctx, cancel := context.WithTimeout(context.Background(), w.attempt())
 	defer cancel()
@@ -352,8 +352,8 @@ func (w *watcher) judged(l *life, s sight) {
 	}
 }
 
-// compareClocks warns of a member whose clock is ahead. That never decides who holds a lock, but
-// whoever tries to get one of this member waits for its next renewal each time.
+// compareClocks warns of a member whose clock is ahead. That never decides which member holds a
+// lock, but each TryAcquire of a lock of this member waits for its next renewal.
 func (w *watcher) compareClocks(l *life, age time.Duration) {
 	was := l.ahead
 	if l.ahead = age < -allowance; l.ahead && !was {
@@ -362,8 +362,9 @@ func (w *watcher) compareClocks(l *life, age time.Duration) {
 	}
 }
 
-// stateNow is what is known of a member for somebody who does not wait for those who live. A look
-// that is older than a third of a TTL does not count. Whoever cannot be judged counts as alive.
+// stateNow is what is known of a member, for a try that does not wait for running members. A look
+// that is older than a third of a TTL does not count. A member that cannot be judged counts as
+// alive.
 func (w *watcher) stateNow(m tables.Member, now clock.Reading) lifeState {
 	l := w.lives[m.Term]
 	if l == nil {
@@ -384,14 +385,15 @@ func (w *watcher) stateNow(m tables.Member, now clock.Reading) lifeState {
 	return suspected
 }
 
-// isOver reports whether the term of a member is known to be over.
+// isOver reports whether the term of a member is known to have ended.
 func (w *watcher) isOver(m tables.Member) bool {
 	l := w.lives[m.Term]
 	return l != nil && l.over
 }
 
-// await waits until no look is under way any more. If the term lasts, what the looks have left of
-// members that are gone from tab is removed; tab is nil if it does not.
+// await waits until no look is under way any more. If the term lasts, it removes the objects of
+// members that the looks have found ended and that tab does not name any more; tab is nil if the
+// term does not last.
 func (w *watcher) await(tab *tables.Table, me uint64) {
 	for {
 		w.hear()
@@ -416,7 +418,7 @@ type lookError struct {
 	since time.Duration // monotonic
 }
 
-// publish tells Check, which runs elsewhere, of the members that cannot be judged.
+// publish reports to Check, on another goroutine, the members that cannot be judged.
 func (w *watcher) publish() {
 	var errs []lookError
 	for _, l := range w.lives {

@@ -15,7 +15,7 @@
 //	leasehold.lost                  counter    terms of this process that ended against its will
 //	leasehold.overruns              counter    functions that ran past the end of a term
 //
-// Tables of package locktable have metrics of their own, with the attribute leasehold.table.key and
+// Tables of package locktable have separate metrics, with the attribute leasehold.table.key and
 // without spans. [Observer.ObserveTable] records their events:
 //
 //	leasehold.table.request.duration      histogram  reads and writes of the table's object
@@ -27,20 +27,20 @@
 //	leasehold.table.members               gauge      members of the table
 //	leasehold.table.size                  gauge      bytes of the table's object
 //
-// The last four are as the table was seen last.
+// The last four have the values of the version of the table that was seen last.
 //
 // Requests have the attribute leasehold.operation. Requests, renewals and lost terms have
-// error.type; as the semantic conventions require, only failures do. For requests and renewals it
-// is [leasehold.Outcome]; for leasehold.lost it is "expired", "taken_over", "deleted", "broken" or
-// "corrupt".
+// error.type, but only after failures, as the semantic conventions require. For requests and
+// renewals the value is [leasehold.Outcome]. For leasehold.lost it is "expired", "taken_over",
+// "deleted", "broken" or "corrupt".
 //
 // The spans of requests are leasehold.get, leasehold.create and leasehold.update. The spans
 // leasehold.acquire and leasehold.renew last as long as an attempt with all its requests. The span
 // leasehold.overrun marks an overrun. The span leasehold.term begins when this process acquires the
-// lock, and ends with the term; acquire, renew and overrun link to it.
+// lock, and ends with the term. The spans of acquire, renew and overrun link to it.
 //
 // The spans of a call such as Acquire or Renew join the trace of the call's context. The term, and
-// what a lease does in the background, have traces of their own.
+// the background requests of a lease, have separate traces.
 package otellock
 
 import (
@@ -77,15 +77,15 @@ type config struct {
 	tracers trace.TracerProvider
 }
 
-// WithMeterProvider sets where metrics go; the default is [otel.GetMeterProvider]. The provider of
-// package metric/noop turns metrics off.
+// WithMeterProvider sets the provider that receives the metrics. The default is
+// [otel.GetMeterProvider]. The provider of package metric/noop turns metrics off.
 func WithMeterProvider(p metric.MeterProvider) Option { return func(c *config) { c.meters = p } }
 
-// WithTracerProvider sets where spans go; the default is [otel.GetTracerProvider]. The provider of
-// package trace/noop turns spans off.
+// WithTracerProvider sets the provider that receives the spans. The default is
+// [otel.GetTracerProvider]. The provider of package trace/noop turns spans off.
 func WithTracerProvider(p trace.TracerProvider) Option { return func(c *config) { c.tracers = p } }
 
-// New returns an observer; pass its method Observe to [leasehold.WithObserver]. It returns an error
+// New returns an observer. Pass its method Observe to [leasehold.WithObserver]. It returns an error
 // if an option or a provider is nil, or if the meter provider refuses an instrument.
 func New(opts ...Option) (*Observer, error) {
 	c := config{otel.GetMeterProvider(), otel.GetTracerProvider()}
@@ -177,9 +177,9 @@ func (o *Observer) instruments(m metric.Meter) error {
 }
 
 // Close stops reporting gauges, ends the open spans of terms, and makes Observe ignore later
-// events. Metrics and spans that are recorded already are left to the providers. Only a program
-// that creates observers again and again needs it. Further calls do nothing. The error is the meter
-// provider's.
+// events. Close does not affect metrics and spans that are already recorded. Only a program that
+// creates observers again and again needs Close. Further calls do nothing. The error comes from the
+// meter provider.
 func (o *Observer) Close() error {
 	o.mu.Lock()
 	if o.closed {
@@ -216,7 +216,7 @@ func (o *Observer) report(_ context.Context, to metric.Observer) error {
 	return nil
 }
 
-// Observe records one event; pass it to [leasehold.WithObserver]. It is safe for concurrent use,
+// Observe records one event. Pass it to [leasehold.WithObserver]. It is safe for concurrent use,
 // and as quick as the span processors of the tracer provider.
 func (o *Observer) Observe(ctx context.Context, e leasehold.Event) {
 	now := time.Now()

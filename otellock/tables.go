@@ -66,7 +66,7 @@ func (t *tables) report(to metric.Observer) {
 	}
 }
 
-// ObserveTable records one event of a table; pass it to [locktable.WithObserver]. It makes no
+// ObserveTable records one event of a table. Pass it to [locktable.WithObserver]. It makes no
 // spans, and is safe for concurrent use.
 func (o *Observer) ObserveTable(_ context.Context, e locktable.Event) {
 	ctx, of := context.Background(), tableKey.String(e.Table)

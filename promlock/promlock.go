@@ -19,12 +19,12 @@
 // The label op is "get", "create" or "update". The label outcome is [leasehold.Outcome]. The label
 // cause is "expired", "taken_over", "deleted", "broken" or "corrupt".
 //
-// An elector that leads, and whose requests succeed, makes 143 series, of which 134 are those of 8
+// An elector that leads, and whose requests succeed, makes 143 series, of which 134 belong to 8
 // histograms. Each further outcome adds such histograms, of 15 or 17 series. With
 // [WithNativeHistograms] the elector makes 17 series where native histograms are scraped, and 33
 // elsewhere.
 //
-// Tables of package locktable have metrics of their own, whose label key is the key of the table's
+// Tables of package locktable have separate metrics, whose label key is the key of the table's
 // object. [Collector.ObserveTable] records their events:
 //
 //	leasehold_table_request_duration_seconds      histogram  reads and writes, by op and outcome
@@ -36,8 +36,9 @@
 //	leasehold_table_members                       gauge      members of the table
 //	leasehold_table_bytes                         gauge      size of the table's object
 //
-// The label op of a table is "read" or "write". A write with the outcome "precondition_failed" was
-// outrun by that of another member. The last four are as the table was seen last.
+// The label op of a table is "read" or "write". A write has the outcome "precondition_failed" if a
+// write of another member was faster. The last four have the values of the version of the table
+// that was seen last.
 //
 // All names begin with leasehold_, so the collector can share a registry with the metrics of
 // controller-runtime and client-go, such as leader_election_master_status.
@@ -87,11 +88,11 @@ type Option func(*options)
 
 type options struct{ native bool }
 
-// WithNativeHistograms makes each histogram a native one, without the buckets that are series of
-// their own. To a Prometheus that scrapes native histograms each is one series, with buckets that
-// differ by 10 %. Any other gets its count, its sum and one bucket that says nothing: rates and
-// averages, but no quantiles. The quantiles of dashboard.json need the buckets that this leaves
-// out.
+// WithNativeHistograms makes each histogram a native histogram, without the classic buckets, which
+// are separate series. For a Prometheus that scrapes native histograms, each histogram is one
+// series, with buckets that differ by 10 %. Any other Prometheus gets the count, the sum and one
+// bucket without information: rates and averages, but no quantiles. The quantiles of dashboard.json
+// need the classic buckets.
 func WithNativeHistograms() Option { return func(o *options) { o.native = true } }
 
 // New returns a collector. Register it with Prometheus, and pass its method Observe to
@@ -169,7 +170,7 @@ func (c *Collector) Collect(metrics chan<- prometheus.Metric) {
 	}
 }
 
-// Observe records one event; pass it to [leasehold.WithObserver]. It does no I/O, and is safe for
+// Observe records one event. Pass it to [leasehold.WithObserver]. It does no I/O, and is safe for
 // concurrent use.
 func (c *Collector) Observe(_ context.Context, e leasehold.Event) {
 	c.made()

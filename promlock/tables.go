@@ -36,7 +36,7 @@ func (t *tables) vectors() []prometheus.Collector {
 	}
 }
 
-// ObserveTable records one event of a table; pass it to [locktable.WithObserver]. It does no I/O,
+// ObserveTable records one event of a table. Pass it to [locktable.WithObserver]. It does no I/O,
 // and is safe for concurrent use.
 func (c *Collector) ObserveTable(_ context.Context, e locktable.Event) {
 	c.made()

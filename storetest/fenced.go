@@ -20,12 +20,13 @@ import (
 )
 
 // RunFenced checks every promise of [fenced.Backend], in one subtest each, on the backends that
-// newBackend returns, and then that a [fenced.Store] on it keeps former leaders out. newBackend may
-// return the same backend each time, because RunFenced uses no key twice. All keys begin with
-// "storetest/", and all objects stay behind. Use -race, and test against the real server.
+// newBackend returns. It then checks that a [fenced.Store] on a backend refuses writes of former
+// leaders. newBackend may return the same backend each time, because RunFenced uses no key twice.
+// All keys begin with "storetest/", and all objects remain. Use -race, and test against the real
+// server.
 //
-// Bodies have up to 100,000 bytes. sizes are more to check with, in bytes: one for each way in
-// which the backend sends a body, such as in several requests.
+// Bodies have up to 100,000 bytes. sizes are further sizes of bodies to check, in bytes. Pass one
+// for each way in which the backend sends a body, such as in several requests.
 //
 // The refusal of a write may be any error that does not match [leasehold.ErrPermanent].
 func RunFenced(t *testing.T, newBackend func(t *testing.T) fenced.Backend, sizes ...int) {
@@ -104,7 +105,7 @@ func (p fencedProbe) put(old, next fenced.Version, body []byte) error {
 	return op("Put", p.key, p.b.Put(p.ctx, p.key, old, next, bytes.NewReader(body)))
 }
 
-// begin puts an object in place, and returns its version.
+// begin writes an object, and returns its version.
 func (p fencedProbe) begin(body []byte) (fenced.Version, error) {
 	next := written(body)
 	if err := p.put(fenced.Version{}, next, body); err != nil {

@@ -1,5 +1,5 @@
-// Package storetest is the conformance suite for authors of a [leasehold.Store], on which locks can
-// be built, and of a [fenced.Backend], on which former leaders are kept out.
+// Package storetest is the conformance suite for authors of a [leasehold.Store], which locks need,
+// and of a [fenced.Backend], which refuses writes of former leaders.
 package storetest
 
 import (
@@ -24,8 +24,8 @@ import (
 
 // Run checks every promise of [leasehold.Store], in one subtest each, on the stores that newStore
 // returns. newStore may return the same store each time, because Run uses no key twice. All keys
-// begin with "storetest/", and most objects stay behind. Use -race, and test against a real server
-// if the store has one.
+// begin with "storetest/", and most objects remain. Use -race, and test against a real server if
+// the store has one.
 //
 // A refusal must match the sentinel that leasehold.Store names. A write that meets another one
 // under way may also return [leasehold.ErrConflict]: the checks of races count it as a write that
@@ -44,16 +44,16 @@ func Run(t *testing.T, newStore func(t *testing.T) leasehold.Store, opts ...Opti
 	}
 }
 
-// Option tells [Run] about a store.
+// Option declares a property of a store for [Run].
 type Option func(*suite)
 
-// Rounds sets the number of races of each kind. The default is 200. Fewer suit a slow server, but
-// prove less.
+// Rounds sets the number of races of each kind. The default is 200. Fewer rounds take less time on
+// a slow server, but prove less.
 func Rounds(n int) Option { return func(s *suite) { s.rounds = n } }
 
 // IgnoresDeleteCondition declares that the store's DeleteIfMatch ignores its condition, as on
 // MinIO. Locks do not need the condition. Run fails if DeleteIfMatch honours it after all, so that
-// the option does not outlive its reason.
+// the option is removed once it is not needed.
 func IgnoresDeleteCondition() Option { return func(s *suite) { s.ignoresDelete = true } }
 
 // MissingIsPreconditionFailed declares that PutIfMatch and DeleteIfMatch of the store return
@@ -154,7 +154,7 @@ func (s *suite) checks() []check {
 
 func newKey(name string) string { return "storetest/" + name + "-" + rand.Text()[:10] }
 
-// probe is a check under way. Its methods call those of the store, and their errors name the
+// probe is a check under way. Its methods call the methods of the store, and their errors name the
 // operation.
 type probe struct {
 	*suite
@@ -597,8 +597,8 @@ func encode(numbers []int) []byte {
 	return body
 }
 
-// progress records when any writer last succeeded. Writers go on as long as one of them succeeds
-// now and then.
+// progress records when any writer last succeeded. Writers continue while at least one of them
+// succeeds now and then.
 type progress struct {
 	began time.Time
 	at    atomic.Int64 // nanoseconds since began

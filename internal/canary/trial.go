@@ -145,7 +145,8 @@ func (c *Canary) Doubt() {
 func unsafeFor(doing string) error {
 	return &storeapi.Error{
 		Doing: doing, Kind: storeapi.ErrUnsafeStore, Cause: ErrIgnored,
-		Hint: "use a server that enforces conditional writes: see docs/stores.md",
+		Hint: "use a server that enforces conditional writes: see " +
+			"https://github.com/leasehold-go/leasehold/blob/main/docs/stores.md",
 	}
 }
 

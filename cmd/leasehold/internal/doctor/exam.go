@@ -246,18 +246,20 @@ func (p *exam) conditions(ctx context.Context) leasehold.Report {
 	case errors.Is(err, storecheck.ErrCreatesOnly):
 		p.createsOnly = true
 		r.fail("conditions", exit.Config, "add createonly=1 to the parameters of the URL, and use package createonly "+
-			"in Go: see docs/stores.md", "%s", first)
+			"in Go: see "+storesPage, "%s", first)
 	case errors.Is(err, storecheck.ErrStale):
 		p.cached = true
 		r.fail("conditions", exit.Config, behindCache, "%s", first)
 	case errors.Is(err, leasehold.ErrUnsafeStore):
 		r.fail("conditions", exit.Config, "two may lead here: use another server, or a version of this one that "+
-			p.enforces+"; see docs/stores.md. If there is a proxy, let it pass these headers", "%s", first)
+			p.enforces+". If there is a proxy, let it pass these headers. See "+storesPage, "%s", first)
 	default:
 		r.broke("conditions", err, p.needs.other)
 	}
 	return found
 }
+
+const storesPage = "https://github.com/leasehold-go/leasehold/blob/main/docs/stores.md"
 
 // clockFar is a difference of clocks at which S3 soon refuses signatures, which it does at 15
 // minutes.
@@ -283,7 +285,7 @@ func (p *exam) clock(verdict leasehold.ClockVerdict, now, modified time.Time) {
 	}
 	switch gap := now.Sub(modified); {
 	case now.IsZero():
-		r.skip("clock", "see docs/stores.md", "the server tells no time")
+		r.skip("clock", "see "+storesPage, "the server tells no time")
 	case verdict == leasehold.ClockWrong:
 		r.warn("clock", where, "Date and Last-Modified do not come from one clock: a new object is told to be old; "+
 			"Date is %s; %s", apart, trust)
