@@ -23,7 +23,8 @@ Parameters of s3:
   path-style=1   the bucket is in the path and not in the host name; this is
                  the default if there is an endpoint, and 0 turns it off
   profile=NAME   of the AWS configuration
-  createonly=1   the server can only create objects: see docs/stores.md
+  createonly=1   the server can only create objects: see
+                 https://github.com/leasehold-go/leasehold/blob/main/docs/stores.md
   sse=ALGORITHM  encryption that each write names, because a policy of the
                  bucket demands it: AES256, aws:kms or aws:kms:dsse
   sse-kms-key-id=KEY
