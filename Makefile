@@ -51,7 +51,7 @@ sim: ## SEEDS simulated worlds, a tenth as many of create-only stores, fenced wr
 	@SEEDS=$(SEEDS) CREATEONLY=$$(($(SEEDS) / 10)) FENCED=$$(($(SEEDS) / 10)) TABLES=$$(($(SEEDS) / 10)) SEED=$(SEED) go test -v -count=1 -timeout=24h -run Seeds ./internal/proof/sim | grep -v '^=== '
 
 .PHONY: explore
-explore: ## the exhaustive search with all its configurations: seven minutes on two CPUs
+explore: ## the exhaustive search with all its configurations: ten minutes on two CPUs, and longer for three with offers
 	@EXPLORE="$(EXPLORE)" go test -v -count=1 -timeout=24h -run '^(TestAll|TestTables)$$' ./internal/proof/explore | grep -v '^=== '
 
 .PHONY: cli-deaths
