@@ -116,31 +116,43 @@ func (f *failsOnce) PutIfMatch(ctx context.Context, key string, body []byte, eta
 }
 
 // What a copy has left behind goes after two TTLs, because its lease has run out by then, also if
-// the first write fails.
+// the first write fails, and if the row comes with an older version of the table.
 func TestRowsOfACopyThatIsGone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &failsOnce{Store: leasehold.NewMemStore()}
-		a, _, lease, _, end := copies(t, store)
-		defer end()
-		_, err := a.Lock("warm").Acquire(t.Context())
-		require.NoError(t, err)
-		obj, err := store.Get(t.Context(), "t")
-		require.NoError(t, err)
-		tab := readTable(t, store)
-		n, ok := tab.Find(membership.TermOf("t.members/m", lease.Record()))
-		require.True(t, ok)
-		require.NoError(t, tab.Ask(tables.ID{Member: n, Number: 1 << 40}, []tables.Claim{{Name: "x"}}))
-		tab.Finish("the copy's", 0)
-		_, err = store.PutIfMatch(t.Context(), "t", tab.Encode(), obj.ETag)
-		require.NoError(t, err)
-		asked := time.Now()
-		time.AfterFunc(10*time.Second, func() { store.fails.Store(true) })
-		next, err := a.Lock("x").Acquire(t.Context())
-		require.NoError(t, err)
-		require.True(t, next.Valid())
-		require.Greater(t, time.Since(asked), 2*15*time.Second)
-		require.Less(t, time.Since(asked), 3*15*time.Second)
-	})
+	for name, restored := range map[string]bool{"written": false, "restored": true} {
+		bubble.Run(t, name, func(t *testing.T) { testRowsOfACopyThatIsGone(t, restored) })
+	}
+}
+
+func testRowsOfACopyThatIsGone(t *testing.T, restored bool) {
+	store := &failsOnce{Store: leasehold.NewMemStore()}
+	a, _, lease, _, end := copies(t, store)
+	defer end()
+	_, err := a.Lock("warm").Acquire(t.Context())
+	require.NoError(t, err)
+	tab := readTable(t, store)
+	if restored {
+		for range 3 {
+			later, err := a.Lock("warm too").Acquire(t.Context())
+			require.NoError(t, err)
+			require.NoError(t, later.Release(t.Context()))
+		}
+	}
+	obj, err := store.Get(t.Context(), "t")
+	require.NoError(t, err)
+	n, ok := tab.Find(membership.TermOf("t.members/m", lease.Record()))
+	require.True(t, ok)
+	require.NoError(t, tab.Ask(tables.ID{Member: n, Number: 1 << 40}, []tables.Claim{{Name: "x"}}))
+	tab.Finish("the copy's", 0)
+	require.Equal(t, restored, tab.Revision < readTable(t, store).Revision)
+	_, err = store.PutIfMatch(t.Context(), "t", tab.Encode(), obj.ETag)
+	require.NoError(t, err)
+	asked := time.Now()
+	time.AfterFunc(10*time.Second, func() { store.fails.Store(true) })
+	next, err := a.Lock("x").Acquire(t.Context())
+	require.NoError(t, err)
+	require.True(t, next.Valid())
+	require.Greater(t, time.Since(asked), 2*15*time.Second)
+	require.Less(t, time.Since(asked), 3*15*time.Second)
 }
 
 // A row of this member with a number that this process has drawn is not its own if the claims

@@ -82,7 +82,8 @@ func (*committer) handsOver(base *version, d *difference) bool {
 // strangers are the rows of this term that this process never asked for, and that are to go. A copy
 // of this machine has asked for them, and its lease runs out a TTL after the last renewal that both
 // have seen. So after two TTLs, in which this process has kept the term, no process acts under them
-// any more. Rows of an older table that was restored go at once. The caller holds t.mu.
+// any more. An older table that was restored may hold such rows too, so it changes nothing. The
+// caller holds t.mu.
 func (c *committer) strangers(rows []tables.Request) (over []tables.ID) {
 	now := c.clock.Now().Mono
 	first := c.foreign
@@ -96,7 +97,7 @@ func (c *committer) strangers(rows []tables.Request) (over []tables.ID) {
 			since = now
 		}
 		c.foreign[row.Number] = since
-		if c.restored || now-since > strange*c.ttl {
+		if now-since > strange*c.ttl {
 			over = append(over, row.ID)
 		} else {
 			c.tm.copied = true
