@@ -552,7 +552,7 @@ func weighTable(t *testing.T, n size, s settings) (memory []report.Memory, told 
 	before := weigh()
 	want(first, func(i int, lease *locktable.Lease) { leases[i] = lease })
 	waiting.Wait()
-	memory = append(memory, weigh().since(before, report.OnMemStore, report.Holds, n.tableLocks))
+	memory = append(memory, lightest().since(before, report.OnMemStore, report.Holds, n.tableLocks))
 	before = weigh()
 	want(second, func(int, *locktable.Lease) {})
 	for n, err := 0, error(nil); n < len(leases); time.Sleep(s.poll / 10) {
@@ -561,7 +561,7 @@ func weighTable(t *testing.T, n size, s settings) (memory []report.Memory, told 
 		state, err = first.Inspect(ctx)
 		n = len(state.Waiting)
 	}
-	memory = append(memory, weigh().since(before, report.OnMemStore, report.WaitsFor, n.tableLocks))
+	memory = append(memory, lightest().since(before, report.OnMemStore, report.WaitsFor, n.tableLocks))
 
 	ends := make([]time.Time, len(leases))
 	var watching sync.WaitGroup
@@ -581,6 +581,18 @@ func weighTable(t *testing.T, n size, s settings) (memory []report.Memory, told 
 	cancel()
 	waiting.Wait()
 	return memory, report.NewSample(seconds)
+}
+
+// lightest weighs ten times, because a version of the table may be on its way to the store, and takes
+// the least.
+func lightest() (s scales) {
+	for i := range 10 {
+		time.Sleep(10 * time.Millisecond)
+		if next := weigh(); i == 0 || next.memory.HeapAlloc < s.memory.HeapAlloc {
+			s = next
+		}
+	}
+	return s
 }
 
 // bareRate returns a function that sends bare conditional PUTs in a row, and returns how many they
