@@ -31,14 +31,14 @@ func TestPageIsRendered(t *testing.T) {
 		files[filepath.Join(docs, name)] = content
 	}
 	for quoting, want := range map[string][]string{
-		"../../README.md":               {"takeover", "release", "push", "first", "told"},
+		"../../README.md":               {"takeover", "release", "push", "first", "leaderhttp"},
 		filepath.Join(docs, "start.md"): {"release", "push", "crash"},
 		filepath.Join(docs, "choose.md"): {
 			"leasehold_takeover",
 			"release",
 			"push",
 			"first",
-			"told",
+			"leaderhttp",
 			"leasehold_crowd",
 			"tables_release",
 			"tables_crowd",
@@ -117,10 +117,10 @@ func TestFiguresOfOtherServers(t *testing.T) {
 			FromCall: sample(0.5), FromReturn: sample(-0.01),
 		})
 	}
-	require.Equal(t, "measured: 1.10 TTL (median), 1.10 at 99 %; with a TTL of 15 s 1.20 TTL (median), 1.20 at 99 %",
+	require.Equal(t, "measured: median 1.10 TTL, p99 1.10; with a TTL of 15 s median 1.20 TTL, p99 1.20",
 		quoted("redislock_takeover"))
-	require.Equal(t, "measured: 0.50 poll intervals (median)", quoted("redislock_release"))
-	require.Equal(t, "measured: 2.0 ms (median), 2.0 ms at 99 %", quoted("postgres_takeover"))
+	require.Equal(t, "measured: median 0.50 poll intervals", quoted("redislock_release"))
+	require.Equal(t, "measured: median 2.0 ms, p99 2.0 ms", quoted("postgres_takeover"))
 	require.Equal(t, "measured: 4.0 round trips from its call", quoted("postgres_release"))
 	require.Contains(t, quoted("place"), "one etcd member, one Redis and one PostgreSQL")
 	tables := d.Render()["evidence/performance-tables.md"]

@@ -1,4 +1,4 @@
-// Package exampletest runs an example as a process of its own, and checks what all examples have in
+// Package exampletest runs an example as a separate process, and checks what all examples have in
 // common.
 package exampletest
 

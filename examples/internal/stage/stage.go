@@ -1,5 +1,5 @@
 // Package stage is what examples have in common that play several processes in one: how they start
-// and end, a timeline, waiting for what must happen, and a network that is cut and counted.
+// and end, a timeline, waiting for an event, and a network that is cut and counted.
 package stage
 
 import (

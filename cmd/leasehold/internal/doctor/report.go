@@ -1,4 +1,4 @@
-// Package doctor checks whether a bucket or directory is fit for locks, and says how to mend what
+// Package doctor checks whether a bucket or directory is safe for locks, and says how to fix what
 // is not. Each kind of store has a file, and a list of checks.
 package doctor
 
