@@ -11,7 +11,7 @@ import (
 
 // Report is the result of [CheckStore].
 type Report struct {
-	ConditionalPuts    bool // creates and updates are refused when they must be, also under concurrency
+	ConditionalPuts    bool // creates and updates are refused when they must be, even under concurrency
 	ConditionalDeletes bool // so are deletes; locks do not need this
 	ServerClock        ClockVerdict
 	BareETags          bool     // the server takes ETags back without their quotes only: see [S3Store]
@@ -27,7 +27,7 @@ type ClockVerdict string
 const (
 	ClockNotUsed    ClockVerdict = "not used"
 	ClockConsistent ClockVerdict = "consistent"
-	ClockWrong      ClockVerdict = "wrong" // it tells ages that are higher than they can be
+	ClockWrong      ClockVerdict = "wrong" // it reports ages that are higher than they can be
 )
 
 // CheckStore checks whether the store enforces its preconditions for these credentials. It sends

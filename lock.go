@@ -17,7 +17,7 @@ type Lock struct {
 	acquiring ctxmutex.Mutex       // locked while a try is under way
 	term      atomic.Pointer[term] // the last term held
 	failing   atomic.Pointer[failing]
-	waits     atomic.Int64 // monotonic time since when somebody waits for the lock, if anybody does
+	waits     atomic.Int64 // monotonic time since which a goroutine waits for the lock, if one does
 }
 
 // NewLock returns the lock with this key in a store. It refuses a store, a key or options that

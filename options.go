@@ -181,7 +181,7 @@ func (o *options) validate(minimum time.Duration) error {
 		{"skew allowance", o.skew},
 	} {
 		if set.d > maxDuration {
-			return fmt.Errorf("%s %v is over ten years (%v)", set.what, set.d, maxDuration)
+			return fmt.Errorf("%s %v exceeds ten years (%v)", set.what, set.d, maxDuration)
 		}
 	}
 	minPoll, minMargin := max(minimum/20, time.Millisecond/10), minimum/100
@@ -222,7 +222,7 @@ func (o *options) validate(minimum time.Duration) error {
 	with, err := Record{Metadata: o.metadata}.MarshalJSON()
 	without, _ := Record{}.MarshalJSON()
 	if size := len(with) - len(without); err != nil || size > maxMetadata {
-		return fmt.Errorf("metadata of %d bytes as JSON is over the limit of %d", size, maxMetadata)
+		return fmt.Errorf("metadata of %d bytes as JSON exceeds the limit of %d", size, maxMetadata)
 	}
 	return nil
 }

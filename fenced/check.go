@@ -60,7 +60,7 @@ type describer interface {
 // Store then has a separate key, so that no check removes the object of another check. Otherwise
 // all checks use one object, which remains.
 func (s *Store) check(ctx context.Context, key string) error {
-	t := &trial{Store: s, ctx: ctx, key: probe.Beside(key, "check")}
+	t := &trial{Store: s, ctx: ctx, key: probe.Near(key, "check")}
 	t.write = func(w *write, old, next Version, body string) error {
 		next.Size = int64(len(body))
 		return s.send(ctx, w, current{Version: old}, next, strings.NewReader(body))

@@ -19,7 +19,7 @@ const (
 	maxHeader = 8 << 10 // both lines together: a key has at most 1024 bytes, which JSON can make six times as long
 )
 
-// header is what is kept of an object beside its body.
+// header is what is kept of an object in addition to its body.
 type header struct {
 	Key  string `json:"key"`
 	ETag string `json:"etag"`

@@ -48,7 +48,7 @@ type Object struct {
 	Age  time.Duration
 }
 
-// timeout is that of a request whose context has no deadline.
+// timeout bounds a request whose context has no deadline.
 const timeout = 10 * time.Second
 
 func deadline(ctx context.Context) (context.Context, context.CancelFunc) {
