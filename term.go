@@ -220,7 +220,7 @@ func (t *term) check() {
 	if overran {
 		t.announce(EventOverrun, cause)
 		t.lock.log.Error("function still runs after lease and safety margin ended", "key", t.lock.key, "token", t.token,
-			"cause", cause, "risk", "another holder may act: only fenced writes are safe")
+			"cause", cause, "effect", "another holder may act: only fenced writes are safe")
 	}
 }
 

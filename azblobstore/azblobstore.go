@@ -191,7 +191,7 @@ func (s *Store) Get(ctx context.Context, key string) (leasehold.Object, error) {
 	ctx, cancel, reply := s.request(ctx)
 	defer cancel()
 	r, err := object.DownloadStream(ctx, nil)
-	if *reply != nil { // also if the SDK could not read a header: then it leaves the body open
+	if *reply != nil { // even if the SDK could not read a header: then it leaves the body open
 		defer func() { _ = (*reply).Body.Close() }()
 	}
 	if err != nil {
@@ -320,7 +320,7 @@ func (s *Store) put(ctx context.Context, op op, key string, body []byte,
 		return "", &storehttp.Error{
 			Doing: s.doing(op, key),
 			Kind:  leasehold.ErrPermanent,
-			Cause: fmt.Errorf("%d bytes are over the limit of %d", len(body), leasehold.MaxObjectSize),
+			Cause: fmt.Errorf("%d bytes exceed the limit of %d", len(body), leasehold.MaxObjectSize),
 		}
 	}
 	object, err := s.blob(key)

@@ -259,7 +259,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		{"exists, with another status", canned(412, "BlobAlreadyExists", "The specified blob already exists."), "",
 			nil, "BlobAlreadyExists"},
 		{"leased", canned(412, "LeaseIdMissing", lease), "", nil,
-			"somebody holds an Azure lease on this blob, which locks it for everyone else: break the lease"},
+			"a client holds an Azure lease on this blob, which locks it for all others: break the lease"},
 		{"leased by another", canned(412, "LeaseIdMismatchWithBlobOperation", lease), "", nil, "break the lease"},
 		{"leased, 409", canned(409, "LeaseAlreadyPresent", lease), "", nil, "break the lease"},
 		{

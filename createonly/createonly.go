@@ -162,10 +162,10 @@ func (s *Store) replace(ctx context.Context, key, etag string, body []byte) (new
 func checkBody(key string, body []byte) error {
 	switch {
 	case len(body) > leasehold.MaxObjectSize:
-		return fmt.Errorf("writing %q: %w: %d bytes are over the limit of %d", key, leasehold.ErrPermanent, len(body),
+		return fmt.Errorf("writing %q: %w: %d bytes exceed the limit of %d", key, leasehold.ErrPermanent, len(body),
 			leasehold.MaxObjectSize)
 	case isTombstone(body):
-		return fmt.Errorf("writing %q: %w: this body stands for a deleted object: write another", key,
+		return fmt.Errorf("writing %q: %w: this body marks a deleted object (write another body)", key,
 			leasehold.ErrPermanent)
 	}
 	return nil
@@ -272,7 +272,7 @@ func (s *Store) versions(ctx context.Context, key string) ([]uint64, error) {
 			return nil, err
 		}
 		if unordered(names) {
-			if !swept { // what is old beside any version is old beside the highest
+			if !swept { // a version that is old compared with any other is old compared with the highest
 				s.sweep(ctx, key, versions, max(sweeps, len(names)-Listed+1))
 				swept = true
 				if ctx.Err() == nil {
@@ -288,11 +288,9 @@ func (s *Store) versions(ctx context.Context, key string) ([]uint64, error) {
 		case gap == 0:
 			return versions, nil
 		case versions[0] == before:
-			return nil, fmt.Errorf("%w: version %d is missing, but %d is there: somebody has deleted objects of this "+
-				"key by hand or by a "+
-				"lifecycle rule, so exclusion is not certain (stop all that use it, then delete all objects that "+
-				"begin with %q: tokens start again)",
-				leasehold.ErrPermanent, gap, versions[0], prefix(key))
+			return nil, fmt.Errorf("%w: version %d is missing, but %d is there: objects of this key were deleted by "+
+				"hand or by a lifecycle rule, so exclusion is not certain (stop all that use it, then delete all "+
+				"objects that begin with %q: tokens start again)", leasehold.ErrPermanent, gap, versions[0], prefix(key))
 		}
 		before = versions[0]
 	}
@@ -333,7 +331,7 @@ func (s *Store) sweep(ctx context.Context, key string, versions []uint64, most i
 	failed := func(err error) {
 		if pile || errors.Is(err, leasehold.ErrPermanent) {
 			s.cannot.Do(func() {
-				slog.Warn("old versions of a lock are not deleted, so objects pile up", "key", key,
+				slog.Warn("old versions of a lock are not deleted", "key", key,
 					"versions", len(versions), "err", err)
 			})
 		}

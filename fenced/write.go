@@ -33,7 +33,7 @@ const (
 type write struct {
 	key   string
 	token uint64
-	nonce string // tells its own landed write from others
+	nonce string // distinguishes its own landed write from others
 }
 
 func newWrite(token uint64, key string) *write {

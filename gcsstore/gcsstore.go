@@ -265,7 +265,7 @@ func (s *Store) put(ctx context.Context, key string, body []byte, only storage.C
 		return "", &storehttp.Error{
 			Doing: s.doing(opPut, key),
 			Kind:  leasehold.ErrPermanent,
-			Cause: fmt.Errorf("%d bytes are over the limit of %d", len(body), leasehold.MaxObjectSize),
+			Cause: fmt.Errorf("%d bytes exceed the limit of %d", len(body), leasehold.MaxObjectSize),
 		}
 	}
 	object, err := s.object(key)

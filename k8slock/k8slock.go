@@ -179,7 +179,7 @@ func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 		}
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.failing.note(err) // client-go does not go on to acquire
+		l.failing.note(err) // client-go does not continue to acquire
 		return nil, nil, err
 	}
 	raw, err := json.Marshal(rec)
@@ -266,7 +266,7 @@ func (l *Lock) carryOut(ctx context.Context, ler resourcelock.LeaderElectionReco
 			"to the same value (for a manager, in its Options)",
 			l.lock.Key(), l.duration, ler.LeaseDurationSeconds)
 	case lease != nil && !l.leads(ctx, ler):
-		if lease.Context().Err() != nil { // until the elector that led has stopped, the lock is nobody's
+		if lease.Context().Err() != nil { // until the elector that led has stopped, no other elector may lead
 			return context.Cause(lease.Context())
 		}
 		return statusError{fmt.Errorf("k8slock: lock %q: %w by another elector that uses the same k8slock.Lock: make "+

@@ -213,7 +213,7 @@ func TestAURLOfTheProcessItself(t *testing.T) {
 		require.EqualValues(t, 1, candidate.host.requests.Load())
 		got := lines()
 		require.Equal(t, 1, strings.Count(got, "\n"), "%s", got)
-		require.Contains(t, got, "it is the URL of this process: give each process one of its own")
+		require.Contains(t, got, "it is the URL of this process: give each process a separate URL")
 		require.NoError(t, lease.Release(t.Context()))
 		require.Same(t, candidate, w.next())
 	})
