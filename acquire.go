@@ -21,7 +21,7 @@ const maxWritesPerTry = 4
 
 var (
 	errTooLate     = errors.New("the acquisition took longer than the lease would have lasted")
-	errResumedLate = errors.New("the renewal took longer than the lease would have lasted: try again")
+	errResumedLate = errors.New("the renewal took longer than the lease would have lasted (try again)")
 )
 
 // acquisition is one try of a Lock to get a lease. No other goroutine of the Lock acquires or leads

@@ -97,8 +97,7 @@ func (l *Lock) campaign(
 ) (*Lease, error) {
 	if lease, ok := ctx.Value(leaseKey{l.register}).(*Lease); ok && ctx.Err() == nil && lease.t.blocks() > 0 {
 		return nil, fmt.Errorf("ctx belongs to the lease with token %d of this same lock, so the call would wait for "+
-			"itself: "+
-			"use that lease instead of acquiring the lock again", lease.Token())
+			"itself (use that lease instead of acquiring the lock again)", lease.Token())
 	}
 	began := l.clock.Now().Mono
 	if !l.bell.Queued() {

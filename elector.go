@@ -67,7 +67,7 @@ func NewElector(l *Lock, cb Callbacks) (*Elector, error) {
 		return nil, err
 	}
 	if l.manual {
-		return nil, errors.New("leasehold: an elector renews its lease itself: use a lock without WithManualRenewal")
+		return nil, errors.New("leasehold: an elector renews its lease itself (use a lock without WithManualRenewal)")
 	}
 	return &Elector{lock: l, cb: cb, rest: math.MinInt64}, nil
 }

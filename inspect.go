@@ -176,7 +176,7 @@ func (l *Lock) Break(ctx context.Context, token uint64) error {
 		case foreign != nil:
 			return l.named(foreign)
 		case corrupt && token == MaxToken:
-			return l.named(fmt.Errorf("after token %d there is none for the next term: pass a lower one", token))
+			return l.named(fmt.Errorf("after token %d there is none for the next term (pass a lower one)", token))
 		case corrupt:
 			rec = Record{Token: token, Holder: l.holder, ExpiresAt: l.clock.Now().Time()}
 		case rec.Token != token:
@@ -208,7 +208,7 @@ func (l *Lock) Break(ctx context.Context, token uint64) error {
 		}
 	}
 	if storeapi.Refused(err) {
-		err = errors.New("the holder renewed it before every attempt: try again")
+		err = errors.New("the holder renewed it before every attempt (try again)")
 	}
 	return l.named(fmt.Errorf("breaking it: %w", err))
 }

@@ -58,7 +58,7 @@ const (
 	maxParting = 30 * time.Second
 )
 
-// WithTTL sets how long an acquisition or renewal is good for: default 15 s, at least 1 s, at most
+// WithTTL sets how long an acquisition or renewal lasts: default 15 s, at least 1 s, at most
 // ten years. A store may set another minimum ([StoreInfo]), such as 1 ms for [NewMemStore]. After a
 // crash the lock has no leader for about one TTL. A shorter TTL costs more requests.
 //
@@ -201,8 +201,9 @@ func (o *options) validate(minimum time.Duration) error {
 	case o.margin >= o.ttl:
 		return fmt.Errorf("safety margin %v is not below the TTL %v", o.margin, o.ttl)
 	case o.renew*3/2 > o.ttl-o.margin:
-		return fmt.Errorf("renew interval %v leaves no time for a second try before the lease ends after %v "+
-			"(TTL %v minus safety margin %v): use at most two thirds of that", o.renew, o.ttl-o.margin, o.ttl, o.margin)
+		return fmt.Errorf("renew interval %v leaves no time for a second try before the lease ends after %v, "+
+			"the TTL %v minus the safety margin %v (use at most two thirds of that)",
+			o.renew, o.ttl-o.margin, o.ttl, o.margin)
 	case o.skew < 0 || o.skew > 0 && o.skew < time.Millisecond:
 		return fmt.Errorf("skew allowance %v is neither 0 nor at least 1ms%s", o.skew, nanoseconds(o.skew))
 	case !(o.drift >= 0 && o.drift <= 1):

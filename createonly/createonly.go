@@ -71,8 +71,8 @@ func New(objects Objects) *Store { return &Store{objects: objects} }
 // reports ages. If there are no Objects, Err matches [leasehold.ErrPermanent]. It sends no request.
 func (s *Store) Describe() leasehold.StoreInfo {
 	if s == nil || isNil(s.objects) {
-		return leasehold.StoreInfo{Err: fmt.Errorf("%w: the create-only store has no objects: make one with New "+
-			"and NewS3", leasehold.ErrPermanent)}
+		return leasehold.StoreInfo{Err: fmt.Errorf("%w: the create-only store has no objects (make one with New "+
+			"and NewS3)", leasehold.ErrPermanent)}
 	}
 	var info leasehold.StoreInfo
 	if d, ok := s.objects.(leasehold.Describer); ok {
@@ -244,8 +244,8 @@ func (s *Store) after(ctx context.Context, key string, n uint64) ([]uint64, erro
 // final, even after a create of n: on such a server, reading n back would prove nothing.
 func shows(key string, versions []uint64, n uint64) error {
 	if len(versions) == 0 || versions[0] < n {
-		return fmt.Errorf("%w: LIST does not show version %d of %q, which exists: "+
-			"use a server whose LIST is strongly consistent, and delete no object of a lock",
+		return fmt.Errorf("%w: LIST does not show version %d of %q, which exists "+
+			"(use a server whose LIST is strongly consistent, and delete no object of a lock)",
 			leasehold.ErrUnsafeStore, n, key)
 	}
 	return nil
@@ -365,14 +365,14 @@ func (s *Store) usable(key string) error {
 		return info.Err
 	}
 	if strings.Contains("/"+key+"/", prefix("")) {
-		return fmt.Errorf("%w: key %.80q has a part that leasehold itself writes: use another", leasehold.ErrPermanent,
+		return fmt.Errorf("%w: key %.80q has a part that leasehold itself writes (use another)", leasehold.ErrPermanent,
 			key)
 	}
 	if why := storeapi.BadKey(key); why != "" && key != "" && len(key) <= maxName {
-		return fmt.Errorf("%w: key %.80q %s: use another", leasehold.ErrPermanent, key, why)
+		return fmt.Errorf("%w: key %.80q %s (use another)", leasehold.ErrPermanent, key, why)
 	}
 	if key == "" || len(name(key, 1)) > maxName {
-		return fmt.Errorf("%w: key %.80q has %d bytes: use 1 to %d", leasehold.ErrPermanent, key, len(key),
+		return fmt.Errorf("%w: key %.80q has %d bytes (use 1 to %d)", leasehold.ErrPermanent, key, len(key),
 			maxName-len(name("", 1)))
 	}
 	return nil

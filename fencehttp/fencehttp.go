@@ -347,7 +347,7 @@ func (m *StoreMarks) Raise(ctx context.Context, resource string, token uint64) (
 	key := m.prefix + resource
 	fail := func(err error) (uint64, error) { return 0, fmt.Errorf("leasehold: fencing mark %q: %w", key, err) }
 	if token == 0 || token > leasehold.MaxToken {
-		return fail(fmt.Errorf("token %d was not issued by a lock: pass Lease.Token, which is from 1 to %d",
+		return fail(fmt.Errorf("token %d was not issued by a lock (pass Lease.Token, which is from 1 to %d)",
 			token, leasehold.MaxToken))
 	}
 	body, err := json.Marshal(mark{token})

@@ -191,7 +191,7 @@ func (d *Dir) doing(what, key string) string {
 // about is do for one key.
 func (d *Dir) about(ctx context.Context, what, key string, f func(*call) (Object, error)) (Object, error) {
 	if why := storeapi.BadKey(key); why != "" {
-		return Object{}, bad("%s an object: key %.80q %s: use a path such as \"locks/my-service\"", what, key, why)
+		return Object{}, bad("%s an object: key %.80q %s (use a path such as \"locks/my-service\")", what, key, why)
 	}
 	return d.do(ctx, d.doing(what, key), func(c *call) (Object, error) {
 		c.key, c.file = key, FileName(key)

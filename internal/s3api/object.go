@@ -36,7 +36,7 @@ type Objects struct {
 // Usable returns why no request can be sent.
 func (o Objects) Usable() error {
 	if o.Bucket == nil {
-		return Bad("the S3Store is nil or empty: make one with NewS3Store")
+		return Bad("the S3Store is nil or empty (make one with NewS3Store)")
 	}
 	return o.Wrong
 }

@@ -131,8 +131,8 @@ var ErrDeleteIgnored = errors.New("conditional deletes are not enforced")
 
 // ErrCreatesOnly is the error of a store that refuses creates as it must, and does not do so with
 // updates, or has none.
-var ErrCreatesOnly = errors.New("the store enforces the conditions of creates alone: use package createonly, which " +
-	"keeps locks there")
+var ErrCreatesOnly = errors.New("the store enforces the conditions of creates alone (use package createonly, which " +
+	"keeps locks there)")
 
 // LongestSuffix is as long as what comes after keyPrefix in the keys of Run.
 const LongestSuffix = "-create-race-0123456789"
