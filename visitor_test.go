@@ -106,7 +106,7 @@ func TestAVisitorInAHurryIsToldHowLongItTakes(t *testing.T) {
 		require.True(t, ok, "%v", err)
 		require.True(t, held.SeemsGone)
 		require.Less(t, held.Wait, 9*time.Second, "of which a part has passed")
-		require.ErrorContains(t, err, "who last renewed it 3h0m")
+		require.ErrorContains(t, err, "which last renewed it 3h0m")
 
 		lease, _, err := visit(t, testctx.Within(t, 20*time.Second), store)
 		require.NoError(t, err)
