@@ -51,8 +51,8 @@ func (l *Lock) alone(ctx, parent context.Context, get func(*acquisition) (*Lease
 	return get(&acquisition{Lock: l, ctx: ctx, settling: settling, parent: parent, began: l.clock.Now().Mono})
 }
 
-// try is one acquisition, by w if it waits. Whatever the reason for which no lease comes of it,
-// what it has written is given back.
+// try is one acquisition, by w if it waits. If no lease comes of it, what it has written is given
+// back.
 func (l *Lock) try(ctx, parent context.Context, w *waiter) (*Lease, error) {
 	return l.alone(ctx, parent, func(a *acquisition) (*Lease, error) {
 		lease, err := a.race(w)
@@ -315,8 +315,8 @@ func (l *Lock) giveBack(ctx context.Context, v *version) error {
 	}
 }
 
-// warnOfTwin warns of another process with this one's holder name. Nonces show which of the
-// two wrote a record, but the name does not.
+// warnOfTwin warns of another process with this one's holder name. Nonces show which of the two
+// wrote a record, but the name does not.
 func (l *Lock) warnOfTwin(ctx context.Context, rec Record) {
 	if rec.Holder == l.holder && !rec.Released() && !l.memory.owns(rec) {
 		l.log.WarnContext(ctx, "another holder has this candidate's name", "key", l.key, "holder", rec.Holder,

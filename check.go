@@ -50,8 +50,8 @@ const (
 // at the same time.
 func CheckStore(ctx context.Context, s Store, keyPrefix string) (Report, error) {
 	if why := storeapi.BadKey(keyPrefix + storecheck.LongestSuffix); why != "" {
-		return Report{}, fmt.Errorf("leasehold: %w: a key with the prefix %.80q %s (use a path such as \"locks/check\")",
-			ErrPermanent, keyPrefix, why)
+		return Report{}, fmt.Errorf("leasehold: %w: a key with the prefix %.80q %s (use a path such as "+
+			"\"locks/check\")", ErrPermanent, keyPrefix, why)
 	}
 	info := Describe(s)
 	if info.Err != nil {

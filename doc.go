@@ -33,8 +33,8 @@
 //     token wait for a TTL and continue above it. See [WithSkewAllowance] for clients without TTL.
 //
 // The page https://github.com/leasehold-go/leasehold/blob/main/docs/concepts.md has pictures and
-// the glossary. In the same directory, why-it-is-safe.md has the argument, and protocol.md the rules
-// for clients in other languages.
+// the glossary. In the same directory, why-it-is-safe.md has the argument, and protocol.md the
+// rules for clients in other languages.
 //
 // # Fencing
 //

@@ -268,7 +268,8 @@ func (e *Elector) Check(*http.Request) error {
 	now, since := l.clock.Now().Mono, time.Duration(e.since.Load())
 	switch {
 	case callback != nil && term != nil && term.lease.t.overruns():
-		return l.named(fmt.Errorf("%s still runs although its lease (token %d) has ended", *callback, term.lease.Token()))
+		return l.named(fmt.Errorf("%s still runs although its lease (token %d) has ended", *callback,
+			term.lease.Token()))
 	case callback != nil && *callback != "OnStartedLeading" && now-since > l.healthyFor():
 		return l.named(fmt.Errorf("%s has not returned for %v, and this elector waits for it", *callback,
 			(now - since).Round(time.Second)))

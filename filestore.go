@@ -16,10 +16,10 @@ import (
 // escaped: "locks/a" is in locks%2fa.object. A write goes to a temporary file and to the disk, and
 // then replaces the object's file by a rename under the advisory lock (flock) of .leasehold-lock.
 // Only users who may write in the directory can open that file. A reader therefore sees the old or
-// the new version whole, even if a writer is killed. A write that has succeeded survives a
-// power loss if the disk obeys a flush. If flushing the directory fails, or ctx ends during the
-// flush, the outcome of the write is unknown. Get returns no version that a power loss may undo: it
-// first flushes, once, what another process has written.
+// the new version whole, even if a writer is killed. A write that has succeeded survives a power
+// loss if the disk obeys a flush. If flushing the directory fails, or ctx ends during the flush,
+// the outcome of the write is unknown. Get returns no version that a power loss may undo: it first
+// flushes, once, what another process has written.
 //
 // The store refuses network file systems that it recognises, and everything mounted by FUSE or 9P,
 // because their locks may not reach other machines. On a network file system that it does not

@@ -22,7 +22,7 @@ type HeldError struct {
 	SeemsGone bool
 
 	silent  time.Duration // time since the last renewal, by wall clocks
-	revived bool          // Record is no leader's, but an old one that has come back
+	revived bool          // Record is an old one that has come back, not a holder's
 }
 
 // Error names the holder, its token, and for how long it holds the lock. The errors that wrap it
@@ -47,8 +47,8 @@ func (e *HeldError) Error() string {
 	if e.silent < 0 {
 		last = fmt.Sprintf("renewed it %v ahead of this machine's clock", -e.silent.Round(time.Second))
 	}
-	return fmt.Sprintf("%s, which last %s and seems to have crashed: a candidate that watches the lock for %v can take it",
-		by, last, e.Wait.Round(time.Millisecond))
+	return fmt.Sprintf("%s, which last %s and seems to have crashed: a candidate that watches the lock for %v can "+
+		"take it", by, last, e.Wait.Round(time.Millisecond))
 }
 
 // creating reports whether the lock has had no holder yet.

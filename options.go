@@ -58,8 +58,8 @@ const (
 	maxParting = 30 * time.Second
 )
 
-// WithTTL sets how long an acquisition or renewal lasts: default 15 s, at least 1 s, at most
-// ten years. A store may set another minimum ([StoreInfo]), such as 1 ms for [NewMemStore]. After a
+// WithTTL sets how long an acquisition or renewal lasts: default 15 s, at least 1 s, at most ten
+// years. A store may set another minimum ([StoreInfo]), such as 1 ms for [NewMemStore]. After a
 // crash the lock has no leader for about one TTL. A shorter TTL costs more requests.
 //
 // The TTL also limits single requests. One attempt of a request gets a third of the time that

@@ -173,7 +173,7 @@ func verdict(status int, code bloberror.Code, message string, op op) (hint strin
 		return "", leasehold.ErrPreconditionFailed
 	case status == http.StatusNotFound && code == bloberror.BlobNotFound && op != opCreate:
 		return "", leasehold.ErrNotExist
-	// such as LeaseIdMissing, 412. It is no conflict: nothing is said about the ETag.
+	// such as LeaseIdMissing, 412. It is not a conflict, because it says nothing about the ETag.
 	case strings.HasPrefix(string(code), "Lease"):
 		return breakLease, nil
 	}

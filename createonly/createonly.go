@@ -290,7 +290,8 @@ func (s *Store) versions(ctx context.Context, key string) ([]uint64, error) {
 		case versions[0] == before:
 			return nil, fmt.Errorf("%w: version %d is missing, but %d is there: objects of this key were deleted by "+
 				"hand or by a lifecycle rule, so exclusion is not certain (stop all that use it, then delete all "+
-				"objects that begin with %q: tokens start again)", leasehold.ErrPermanent, gap, versions[0], prefix(key))
+				"objects that begin with %q: tokens start again)",
+				leasehold.ErrPermanent, gap, versions[0], prefix(key))
 		}
 		before = versions[0]
 	}

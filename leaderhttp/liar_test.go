@@ -68,7 +68,7 @@ func TestWhateverALeaderAnswers(t *testing.T) {
 		"over, much later in line":  {text(200, `{"over":true,"place":13}`), 2, 1, ""},
 		"over, last in a line":      {text(200, `{"over":true,"place":999}`), 0, 1, ""},
 		"a place that cannot be":    {text(200, `{"over":true,"place":-64}`), 1, 130, "does not come from a Peer"},
-		"a place of 99 digits":      {text(200, `{"over":true,"place":`+digits+`}`), 1, 130, "does not come from a Peer"},
+		"a place of 99 digits":      {text(200, `{"over":true,"place":`+digits+`}`), 1, 130, "not come from a Peer"},
 		"not over, at once":         {text(200, `{"over":false}`), 1, 130, "too soon"},
 		"not leading":               {text(409, "no"), 1, 130, "409 Conflict"},
 		"a page":                    {text(200, "<html>Welcome</html>"), 1, 130, "does not come from a Peer"},

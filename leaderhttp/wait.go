@@ -157,8 +157,8 @@ func (p *Peer) inLine(ctx context.Context, c *candidate) (got answer) {
 	return got
 }
 
-// answerAll answers all that wait for the end of the own term. The first of them gets the note of the
-// released version, if there is one and the lock was not taken. The caller holds p.mu.
+// answerAll answers all that wait for the end of the own term. The first of them gets the note of
+// the released version, if there is one and the lock was not taken. The caller holds p.mu.
 func (p *Peer) answerAll(own *term, note *handover.Note) {
 	now := time.Now()
 	p.sortWaiting(own.chosen, now)

@@ -33,8 +33,8 @@ func PlaceOf(store any, key string) Place {
 	return Place{store, key}
 }
 
-// Bell is rung when there may be something new for the goroutines that wait with it. It is made by [New] and
-// is safe for concurrent use.
+// Bell is rung when there may be something new for the goroutines that wait with it. It is made by
+// [New] and is safe for concurrent use.
 type Bell struct {
 	mu      sync.Mutex
 	waiters []*Waiter
@@ -160,7 +160,7 @@ func (w *Waiter) ring() {
 	}
 }
 
-// Ring wakes all who listen.
+// Ring wakes all waiters that listen.
 func (b *Bell) Ring() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

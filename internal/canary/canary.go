@@ -44,7 +44,7 @@ var all = struct {
 	of map[key]*Canary
 }{of: make(map[key]*Canary)}
 
-// Of returns the one canary of a client and bucket. A store that is no client is passed as one. A
+// Of returns the one canary of a client and bucket. A store without a client is passed as one. A
 // value that is not a pointer cannot be recognised, so each call returns a new canary for it.
 func Of(client any, bucket string) *Canary {
 	v := reflect.ValueOf(client)
@@ -78,9 +78,9 @@ func (c *Canary) Proven() {
 	c.refused, c.readBack, c.doubted = [2]bool{true, true}, true, false
 }
 
-// Try returns what ask says, or what it has said to another caller who asks at the same time, for
-// which wait waits. It is nil if there is nothing to ask, or if wait returns before the other has
-// its answer. suspect is Trial.Suspect.
+// Try returns the result of ask, or of another caller's ask that is under way, for which wait
+// waits. It is nil if there is nothing to ask, or if wait returns before that ask has ended.
+// suspect is Trial.Suspect.
 func (c *Canary) Try(suspect bool, ask func() error, wait func(answered <-chan struct{})) error {
 	for {
 		a, mine := c.join(suspect)
@@ -104,7 +104,7 @@ func (c *Canary) Try(suspect bool, ask func() error, wait func(answered <-chan s
 	}
 }
 
-// join returns who asks, and whether that is the caller; nil if there is nothing to ask.
+// join returns the trial under way, and whether it is the caller's; nil if there is nothing to ask.
 func (c *Canary) join(suspect bool) (a *asking, mine bool) {
 	if c == nil {
 		return nil, false
@@ -121,8 +121,8 @@ func (c *Canary) join(suspect bool) (a *asking, mine bool) {
 	return c.asking, true
 }
 
-// Aside is for a candidate that waits for a lock. It returns nil if there is nothing to ask, or else a
-// function that asks, which must be called.
+// Aside is for a candidate that waits for a lock. It returns nil if there is nothing to ask, or
+// else a function that asks, which must be called.
 func (c *Canary) Aside() (try func(ask func() error) error) {
 	if c == nil {
 		return nil

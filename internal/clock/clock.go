@@ -62,9 +62,9 @@ func Wait(ctx context.Context, c Clock, d time.Duration, woken <-chan struct{}) 
 	return ctx.Err()
 }
 
-// Attempt is the time of one request of a lock: a third of what the safety margin and the renew interval
-// leave of the TTL, at most 10 s. So three attempts that all hang fit between a
-// renewal and the end of the lease.
+// Attempt is the time of one request of a lock: a third of what the safety margin and the renew
+// interval leave of the TTL, at most 10 s. So three attempts that all hang fit between a renewal
+// and the end of the lease.
 func Attempt(ttl, margin, renew time.Duration) time.Duration {
 	return min(max((ttl-margin-renew)/3, time.Millisecond), maxAttempt)
 }

@@ -349,8 +349,8 @@ func (c *call) replace(data []byte, allow condition) error {
 	return c.change(allow, func() error { return c.root.Rename(temp, c.file) })
 }
 
-// create writes a new file, to the disk. Every user who can read old, the file that it replaces, can
-// read it. old may be nil.
+// create writes a new file, to the disk. Every user who can read old, the file that it replaces,
+// can read it. old may be nil.
 func (c *call) create(name string, data []byte, old fs.FileInfo) error {
 	f, err := c.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 	if err != nil {

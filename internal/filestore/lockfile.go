@@ -11,8 +11,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/clock"
 )
 
-// lockName is the file that writers lock. It is not the directory itself, because every user who may
-// read that can lock it, and so block all writers. No object's file has such a name.
+// lockName is the file that writers lock. It is not the directory itself, because every user who
+// may read that can lock it, and so block all writers. No object's file has such a name.
 const lockName = ".leasehold-lock"
 
 // lock takes the lock of the directory, and returns the open file that has it. Locks of flock(2)

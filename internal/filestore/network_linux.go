@@ -6,8 +6,8 @@ import (
 )
 
 // networks are the types, as statfs(2) reports them, of file systems that several machines can
-// share, or may share: the server of a FUSE may be anything. The numbers come from linux/magic.h, or
-// from GNU stat if it has none.
+// share, or may share: the server of a FUSE may be anything. The numbers come from linux/magic.h,
+// or from GNU stat if it has none.
 var networks = map[uint32]string{
 	0x00006969: "NFS",
 	0x0000517b: "SMB",

@@ -26,8 +26,8 @@ type header struct {
 	stamp
 }
 
-// stamp is when an object was written, which is not before Create or Replace was called. It is no
-// time of a wall clock.
+// stamp is when an object was written, which is not before Create or Replace was called. It does
+// not come from a wall clock.
 type stamp struct {
 	// names a clock that is the same for all who read this name; "": none is known
 	Clock   string        `json:"clock,omitempty"`

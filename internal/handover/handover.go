@@ -2,8 +2,8 @@
 // that has stopped signs a [Note], and a peer carries that to a candidate. Only the holder's own
 // signature lets a candidate write, and only over the version that the note names.
 //
-// It joins package leasehold with the packages that carry notes. Notes are not for users, so package
-// leasehold exports nothing of them.
+// It joins package leasehold with the packages that carry notes. Notes are not for users, so
+// package leasehold exports nothing of them.
 package handover
 
 import (
@@ -15,8 +15,8 @@ import (
 )
 
 // Note says that one version of a lock object may be replaced: its holder has ended the term, and
-// writes nothing under it any more, except its release. It names a version, and no time. So
-// it may be late, copied or repeated: a write over that version succeeds only while it is there.
+// writes nothing under it any more, except its release. It names a version, and no time. So it may
+// be late, copied or repeated: a write over that version succeeds only while it is there.
 type Note struct {
 	ETag      string `json:"etag"`
 	Record    []byte `json:"record"` // of that version, as JSON; the next term keeps its payload
@@ -52,9 +52,9 @@ type PassOn func(ctx context.Context, token uint64, note Note) (sent, taken bool
 
 // Package leasehold sets these functions. All are safe for concurrent use.
 var (
-	// Offer is a func(*leasehold.Lock, Note) bool: a goroutine that waits for the lock takes it now,
-	// by one write. It reports false if the note is not of the term that this process has read last
-	// from the store, or no goroutine waits.
+	// Offer is a func(*leasehold.Lock, Note) bool: a goroutine that waits for the lock takes it
+	// now, by one write. It reports false if the note is not of the term that this process has read
+	// last from the store, or no goroutine waits.
 	Offer any
 	// Heir is a func(*leasehold.Lock, PassOn): each release offers the lock first.
 	Heir any

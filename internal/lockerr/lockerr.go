@@ -58,8 +58,8 @@ func EndOf(ctx context.Context) error {
 	return fmt.Errorf("%w (%w)", err, Bare(cause))
 }
 
-// WaitEnded is the error of a wait that ctx has ended. last, which may be nil, is the error of
-// the last try before that, and err the error of the try that ctx cut off.
+// WaitEnded is the error of a wait that ctx has ended. last, which may be nil, is the error of the
+// last try before that, and err the error of the try that ctx cut off.
 func WaitEnded(ctx context.Context, last, err error) error {
 	ended := fmt.Errorf("waiting: %w", EndOf(ctx))
 	if last != nil {

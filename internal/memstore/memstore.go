@@ -89,7 +89,8 @@ func (s *Objects) DeleteIfMatch(ctx context.Context, key, etag string) error {
 	return nil
 }
 
-// match is the condition of If-Match. As S3 does, it distinguishes a missing object from a changed one.
+// match is the condition of If-Match. As S3 does, it distinguishes a missing object from a changed
+// one.
 func (o stored) match(exists bool, doing, key, etag string) error {
 	switch {
 	case !exists:

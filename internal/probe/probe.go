@@ -1,7 +1,7 @@
 // Package probe is how leasehold asks a server whether it enforces the conditions of writes: with
 // writes that it must refuse, on a separate object. What is asked is up to each check. Other
-// processes may ask with the same object at the same time, so a refusal that they have caused is no
-// answer, and the check begins again.
+// processes may ask with the same object at the same time, so a refusal that they have caused does
+// not count, and the check begins again.
 package probe
 
 import (
@@ -46,8 +46,8 @@ const Tries = 12
 var ErrDisturbed = errors.New("the object of the check is not as it was written: other processes check with it all " +
 	"the time, or a cache or proxy in front of the server keeps or changes answers")
 
-// Undisturbed runs a check until no other process has come in between, which the check reports
-// as ErrDisturbed. The pauses are random, so that processes that began together do not stay in step.
+// Undisturbed runs a check until no other process has come in between, which the check reports as
+// ErrDisturbed. The pauses are random, so that processes that began together do not stay in step.
 func Undisturbed(ctx context.Context, check func() error) error {
 	for try := 1; ; try++ {
 		err := check()

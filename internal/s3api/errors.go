@@ -209,8 +209,8 @@ func credentials(err error) bool {
 	return ok && op.Err != nil && strings.HasPrefix(op.Err.Error(), "get identity: ")
 }
 
-// noCredentials distinguishes missing credentials from credentials that could not be had yet. An answer
-// of the service that has them, or a setting, says that they are missing. A service that is
+// noCredentials distinguishes missing credentials from credentials that could not be had yet. An
+// answer of the service that has them, or a setting, says that they are missing. A service that is
 // overloaded, unknown or not reached says nothing.
 func noCredentials(err error) (hint string, passes bool) {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {

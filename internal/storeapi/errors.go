@@ -46,8 +46,8 @@ func (e *Error) Error() string {
 	return text
 }
 
-// Advice returns the hint, for a program that shows it separately from the error, or "". Errors of other
-// modules have it too.
+// Advice returns the hint, for a program that shows it separately from the error, or "". Errors of
+// other modules have it too.
 func (e *Error) Advice() string { return e.Hint }
 
 // Unwrap returns the kind, if there is one, and the cause.

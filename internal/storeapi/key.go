@@ -13,8 +13,8 @@ const MaxToken = 1<<53 - 1
 // MaxKey is the length of the longest key, in bytes.
 const MaxKey = 1024
 
-// OwnNames begins the last path segment of objects that the library writes next to the
-// user's objects, as ".leasehold-etag".
+// OwnNames begins the last path segment of objects that the library writes next to the user's
+// objects, as ".leasehold-etag".
 const OwnNames = ".leasehold-"
 
 // BadKey says what is wrong with a key that stores would read differently from one another, or that
@@ -50,8 +50,8 @@ func BadKey(key string) string {
 }
 
 // MembersFolder separates the key of a table of package locktable from the name of a member, in the
-// key of that member's lock. The key of the table alone must not be a folder, because some
-// servers refuse an object below another.
+// key of that member's lock. The key of the table alone must not be a folder, because some servers
+// refuse an object below another.
 const MembersFolder = ".members/"
 
 // MemberAt reports whether a key belongs to the lock of a table's member, and to which member.

@@ -74,8 +74,8 @@ func (s *Store) get(ctx context.Context, key string) (o object, err error) {
 	return o, err
 }
 
-// put sends body, which no other process writes, over the version of an ETag, or a create if that is
-// empty. If a repetition is refused, an earlier attempt may have landed.
+// put sends body, which no other process writes, over the version of an ETag, or a create if that
+// is empty. If a repetition is refused, an earlier attempt may have landed.
 func (s *Store) put(ctx context.Context, key string, body []byte, over string) (etag string, err error) {
 	err = s.patiently(ctx, func(again bool) (err error) {
 		etag, err = probe.Put(ctx, s.writes, key, body, over)

@@ -42,8 +42,8 @@ func KindOf(body []byte) Kind {
 }
 
 // Misplaced returns an error that names the content of an object that is not of the kind that was
-// wanted, Lock or Table. It returns nil if the object is of that kind, or was before it was damaged.
-// An object without content may have been a lock.
+// wanted, Lock or Table. It returns nil if the object is of that kind, or was before it was
+// damaged. An object without content may have been a lock.
 func Misplaced(want Kind, body []byte) error {
 	found := KindOf(body)
 	if found == want || want == Lock && begins(trim(body)) {
@@ -81,7 +81,7 @@ var (
 	overwrite = map[Kind]string{
 		Lock: `use another key; or, if it was this lock, write {"expires_at":0,"token":N} over it with the store's ` +
 			"own tools, where N is no lower than any token of the lock",
-		Table: "use another key; or, if it was this table, delete it with the store's own tools once no process uses it",
+		Table: "use another key; or, if it was this table, delete it with the store's own tools while it is unused",
 	}
 )
 

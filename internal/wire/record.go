@@ -1,6 +1,6 @@
 // Package wire is the published format of a lock object: one JSON record, read strictly, so that
-// nothing else is ever taken for a lock that is free. It also names the content of an object that is
-// not a record.
+// nothing else is ever taken for a lock that is free. It also names the content of an object that
+// is not a record.
 package wire
 
 import (
@@ -80,7 +80,7 @@ func (r Record) Encode() ([]byte, error) {
 
 // Decode reads a record. It ignores members that it does not know. Anything else that is not
 // exactly a record, such as a negative or overflowing number, is an error that matches
-// ErrCorruptRecord. If it is no record at all, the error says what it is: see Misplaced.
+// ErrCorruptRecord. If body is not a record at all, the error names its content: see Misplaced.
 func Decode(body []byte) (Record, error) {
 	rec, err := decode(body)
 	if err != nil {
