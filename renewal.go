@@ -140,7 +140,7 @@ func (t *term) renew(ctx context.Context, edit func(*Record)) error {
 		e.Kind = EventRenewFailed
 		t.lock.emit(ctx, e)
 		if worthLogging {
-			t.lock.log.WarnContext(ctx, "renewal failed, will retry",
+			t.lock.log.WarnContext(ctx, "renewal failed",
 				"key", t.lock.key, "token", t.token, "failures", failures, "valid_for", e.Remaining, "err", err)
 		}
 	}
