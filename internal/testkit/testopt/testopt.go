@@ -23,8 +23,8 @@ func WithTableClock(c clock.Clock) locktable.Option {
 	return clock.TableOption.(func(clock.Clock, leasehold.Option) locktable.Option)(c, WithClock(c))
 }
 
-// NewProcess makes the locks that get it belong to one process, which is not the process of all other
-// locks.
+// NewProcess makes the locks that get it belong to one process, which is not the process of all
+// other locks.
 func NewProcess() leasehold.Option {
 	return wire.Option.(func(wire.Process) leasehold.Option)(wire.NewProcess())
 }
