@@ -21,7 +21,7 @@ const maxWritesPerTry = 4
 
 var (
 	errTooLate     = errors.New("the acquisition took longer than the lease would have lasted")
-	errResumedLate = errors.New("the renewal took longer than the lease would have lasted: try again")
+	errResumedLate = errors.New("the renewal took longer than the lease would have lasted (try again)")
 )
 
 // acquisition is one try of a Lock to get a lease. No other goroutine of the Lock acquires or leads
@@ -51,8 +51,8 @@ func (l *Lock) alone(ctx, parent context.Context, get func(*acquisition) (*Lease
 	return get(&acquisition{Lock: l, ctx: ctx, settling: settling, parent: parent, began: l.clock.Now().Mono})
 }
 
-// try is one acquisition, by w if it waits. Whatever the reason for which no lease comes of it,
-// what it has written is given back.
+// try is one acquisition, by w if it waits. If no lease comes of it, what it has written is given
+// back.
 func (l *Lock) try(ctx, parent context.Context, w *waiter) (*Lease, error) {
 	return l.alone(ctx, parent, func(a *acquisition) (*Lease, error) {
 		lease, err := a.race(w)
@@ -91,7 +91,7 @@ func (a *acquisition) race(w *waiter) (*Lease, error) {
 		case t != nil:
 			a.stray = nil
 			lease := a.begin(t, verdict.reason)
-			if a.ctx.Err() != nil { // nobody waits for it any more
+			if a.ctx.Err() != nil { // the caller has given up
 				return nil, a.cutOff(a.ctx, nil, t.free(a.ctx, a.settling, false))
 			}
 			return lease, nil
@@ -102,7 +102,7 @@ func (a *acquisition) race(w *waiter) (*Lease, error) {
 			return nil, err
 		}
 		unchanged := next.same(v)
-		if a.stray = nil; !unchanged || !v.free { // its holder's word counts for a version, whoever has read that
+		if a.stray = nil; !unchanged || !v.free { // a read does not take back what the holder has signed
 			v = next
 		}
 		if a.leftover(v) {
@@ -279,9 +279,7 @@ func (r *register) cutOff(ctx context.Context, why, leftover error) error {
 	if leftover == nil {
 		return why
 	}
-	r.log.WarnContext(ctx, "an acquisition came too late and could not be released: the lock is free when its TTL "+
-		"has passed",
-		"key", r.key, "err", leftover)
+	r.log.WarnContext(ctx, "releasing a late acquisition failed", "key", r.key, "free_after", r.ttl, "err", leftover)
 	return fmt.Errorf("%w: %w", why, lockerr.Left(leftover))
 }
 
@@ -317,13 +315,11 @@ func (l *Lock) giveBack(ctx context.Context, v *version) error {
 	}
 }
 
-// warnOfTwin warns of another process with this one's holder name. Nonces tell the two apart, but
-// it confuses people.
+// warnOfTwin warns of another process with this one's holder name. Nonces show which of the two
+// wrote a record, but the name does not.
 func (l *Lock) warnOfTwin(ctx context.Context, rec Record) {
 	if rec.Holder == l.holder && !rec.Released() && !l.memory.owns(rec) {
-		l.log.WarnContext(ctx, "another candidate, another Lock of this process or an earlier run holds the lock "+
-			"under the same name: "+
-			"give each candidate its own name, or see WithReclaim", "key", l.key, "holder",
-			rec.Holder, "token", rec.Token)
+		l.log.WarnContext(ctx, "another holder has this candidate's name", "key", l.key, "holder", rec.Holder,
+			"token", rec.Token, "hint", "give each candidate a unique name")
 	}
 }

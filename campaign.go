@@ -97,8 +97,7 @@ func (l *Lock) campaign(
 ) (*Lease, error) {
 	if lease, ok := ctx.Value(leaseKey{l.register}).(*Lease); ok && ctx.Err() == nil && lease.t.blocks() > 0 {
 		return nil, fmt.Errorf("ctx belongs to the lease with token %d of this same lock, so the call would wait for "+
-			"itself: "+
-			"use that lease instead of acquiring the lock again", lease.Token())
+			"itself (use that lease instead of acquiring the lock again)", lease.Token())
 	}
 	began := l.clock.Now().Mono
 	if !l.bell.Queued() {
@@ -135,10 +134,10 @@ func (l *Lock) campaign(
 			spread := time.Duration(l.clock.Rand() * float64(min(l.poll, l.ttl)) / 50)
 			failures, wait = 0, min(l.untilNextRead(), held.Wait+spread)
 		} else {
-			if ctx.Err() == nil {
-				l.log.WarnContext(ctx, "acquiring the lock failed, will retry", "key", l.key, "err", err)
-			}
 			wait = l.backoff(&failures)
+			if ctx.Err() == nil {
+				l.log.WarnContext(ctx, "acquiring the lock failed", "key", l.key, "retry_in", wait, "err", err)
+			}
 		}
 		if clock.Wait(waiting.ctx, l.clock, wait, woken) != nil {
 			return nil, waiting.ended(ctx, last, err)

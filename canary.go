@@ -71,7 +71,7 @@ func (r *register) runTrial(ctx context.Context, trial canary.Trial) (unsafe err
 	defer cancel()
 	unsafe, unknown := r.canary.Run(limited, trial)
 	if unknown != nil && ctx.Err() == nil {
-		r.log.InfoContext(ctx, "the store's conditions could not be tried yet", "key", r.key, "err", unknown)
+		r.log.InfoContext(ctx, "the write probe has no result yet", "key", r.key, "err", unknown)
 	}
 	if unsafe != nil {
 		r.log.ErrorContext(ctx, "the store is not safe for locks", "key", r.key, "err", unsafe)

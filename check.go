@@ -11,7 +11,7 @@ import (
 
 // Report is the result of [CheckStore].
 type Report struct {
-	ConditionalPuts    bool // creates and updates are refused when they must be, also under concurrency
+	ConditionalPuts    bool // creates and updates are refused when they must be, even under concurrency
 	ConditionalDeletes bool // so are deletes; locks do not need this
 	ServerClock        ClockVerdict
 	BareETags          bool     // the server takes ETags back without their quotes only: see [S3Store]
@@ -25,9 +25,9 @@ type ClockVerdict string
 
 // The verdicts.
 const (
-	ClockNotUsed    ClockVerdict = "not used"
-	ClockConsistent ClockVerdict = "consistent"
-	ClockWrong      ClockVerdict = "wrong" // it tells ages that are higher than they can be
+	ClockNotUsed    ClockVerdict = "not used"   // the store reports no ages
+	ClockConsistent ClockVerdict = "consistent" // no age was higher than it can be
+	ClockWrong      ClockVerdict = "wrong"      // it reports ages that are higher than they can be
 )
 
 // CheckStore checks whether the store enforces its preconditions for these credentials. It sends
@@ -50,8 +50,8 @@ const (
 // at the same time.
 func CheckStore(ctx context.Context, s Store, keyPrefix string) (Report, error) {
 	if why := storeapi.BadKey(keyPrefix + storecheck.LongestSuffix); why != "" {
-		return Report{}, fmt.Errorf("leasehold: %w: a key with the prefix %.80q %s: use a path such as \"locks/check\"",
-			ErrPermanent, keyPrefix, why)
+		return Report{}, fmt.Errorf("leasehold: %w: a key with the prefix %.80q %s (use a path such as "+
+			"\"locks/check\")", ErrPermanent, keyPrefix, why)
 	}
 	info := Describe(s)
 	if info.Err != nil {

@@ -339,7 +339,7 @@ func TestCheckStoreRefusesAClockThatIsNotTheStores(t *testing.T) {
 				require.ErrorIs(t, err, leasehold.ErrUnsafeStore)
 				require.ErrorContains(t, err, "Date and Last-Modified do not come from one clock, or a proxy writes "+
 					"its own Date (remove WithServerClock)")
-				require.Regexp(t, "^leasehold: checking that no object is told older than it is: ", err.Error())
+				require.Regexp(t, "^leasehold: checking that no object is reported older than it is: ", err.Error())
 			}
 			if c.opts == nil {
 				_, err = s.PutIfNoneMatch(t.Context(), key, nil)

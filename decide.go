@@ -15,8 +15,8 @@ type asker uint8
 
 const (
 	candidate asker = iota // for a new term
-	undoer                 // who has written it, and with which no term has begun: to release it
-	heir                   // by the handle of its term: to go on with that
+	undoer                 // the writer of a version with which no term has begun: to release it
+	heir                   // by the handle of its term: to continue it
 	breaker                // by force, a term of this token
 )
 
@@ -30,10 +30,10 @@ type observation struct {
 	age         time.Duration
 	wall        time.Time     // by this machine's wall clock, for records without a TTL
 	creating    time.Duration // if the object is missing: how long to wait for another's unfinished create
-	revived     bool          // it is an old version that somebody has restored
-	later       Record        // the latest that was seen before a version that is revived: its term may go on
-	handedOver  bool          // its holder has signed that it may be replaced; nobody has restored it
-	writtenByUs bool          // this Lock wrote this version and has no live term; nobody has restored it
+	revived     bool          // it is an old version that was restored
+	later       Record        // the latest that was seen before a revived version: its term may continue
+	handedOver  bool          // its holder has signed that it may be replaced; it was not restored
+	writtenByUs bool          // this Lock wrote this version and has no live term; it was not restored
 	// the holder has this candidate's name, but is another process; the version was not restored
 	sameHolder bool
 }
@@ -43,11 +43,11 @@ type verdict struct {
 	free    bool
 	reason  string
 	wait    time.Duration // if not free for a candidate: how long until it is, unless the object changes
-	revived bool          // if not free: the version is old, and nobody's any more
+	revived bool          // if not free: the version is old, and no holder's any more
 	// if not free: how long its holder has not renewed, by wall clocks, which prove nothing
 	silent time.Duration
-	gone   bool  // if not free: silent is not what it is while a holder lives
-	lost   error // if not free for an heir: why the term cannot go on
+	gone   bool  // if not free: silent is impossible for a running holder
+	lost   error // if not free for an heir: why the term cannot continue
 }
 
 // decide is the one rule by which a version is replaced that the writer does not hold, without I/O.
@@ -110,7 +110,7 @@ func (o *options) mayResume(s observation) verdict {
 	case !s.exists:
 		return lost("%w, or the handle is of another lock", errDeleted)
 	case r.Token > token && r.Released():
-		return lost("%w by %q with token %d, who has released it", errTakenOver, r.Holder, r.Token)
+		return lost("%w by %q with token %d, and released since", errTakenOver, r.Holder, r.Token)
 	case r.Token > token:
 		return lost("%w by %q with token %d", errTakenOver, r.Holder, r.Token)
 	case r.Token < token:

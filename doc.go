@@ -18,7 +18,8 @@
 //   - No machine's clock measures the time of one TTL wrongly by more than [WithClockDrift] and
 //     [WithSafetyMargin] allow. No wall clock has to be right. The store's clock counts only with
 //     [WithServerClock].
-//   - Nobody deletes or overwrites the lock object by hand. [Lock.Break] is the tool for that.
+//   - No person and no other program deletes or overwrites the lock object. [Lock.Break] is the
+//     tool for that.
 //
 // These are not promised:
 //
@@ -32,8 +33,8 @@
 //     token wait for a TTL and continue above it. See [WithSkewAllowance] for clients without TTL.
 //
 // The page https://github.com/leasehold-go/leasehold/blob/main/docs/concepts.md has pictures and
-// the glossary, and why-it-is-safe.md beside it the argument. protocol.md is the normative text for
-// clients in other languages.
+// the glossary. In the same directory, why-it-is-safe.md has the argument, and protocol.md the
+// rules for clients in other languages.
 //
 // # Fencing
 //

@@ -67,7 +67,7 @@ func NewElector(l *Lock, cb Callbacks) (*Elector, error) {
 		return nil, err
 	}
 	if l.manual {
-		return nil, errors.New("leasehold: an elector renews its lease itself: use a lock without WithManualRenewal")
+		return nil, errors.New("leasehold: an elector renews its lease itself (use a lock without WithManualRenewal)")
 	}
 	return &Elector{lock: l, cb: cb, rest: math.MinInt64}, nil
 }
@@ -179,7 +179,7 @@ func (e *Elector) lead(ctx context.Context, lease *Lease) error {
 	l, term := e.lock, &leadership{lease: lease, over: make(chan struct{})}
 	e.leading.Store(term)
 	started := false
-	defer func() { // also after a panic in a callback
+	defer func() { // even after a panic in a callback
 		e.leader.Store(lease.t.record())
 		e.leading.Store(nil)
 		defer close(term.over)
@@ -202,7 +202,7 @@ func (e *Elector) lead(ctx context.Context, lease *Lease) error {
 		return nil
 	})
 	if err != nil && !ended(err) {
-		l.log.Warn("releasing failed: the lock is free when its TTL has passed", "key", l.key, "err", err)
+		l.log.Warn("releasing failed", "key", l.key, "free_after", l.ttl, "err", err)
 		return err
 	}
 	return nil
@@ -268,7 +268,8 @@ func (e *Elector) Check(*http.Request) error {
 	now, since := l.clock.Now().Mono, time.Duration(e.since.Load())
 	switch {
 	case callback != nil && term != nil && term.lease.t.overruns():
-		return l.named(fmt.Errorf("%s still runs although its lease (token %d) is over", *callback, term.lease.Token()))
+		return l.named(fmt.Errorf("%s still runs although its lease (token %d) has ended", *callback,
+			term.lease.Token()))
 	case callback != nil && *callback != "OnStartedLeading" && now-since > l.healthyFor():
 		return l.named(fmt.Errorf("%s has not returned for %v, and this elector waits for it", *callback,
 			(now - since).Round(time.Second)))

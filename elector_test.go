@@ -306,7 +306,7 @@ func TestCallbackThatNeverReturnsIsReportedAndLosesTheLock(t *testing.T) {
 		require.NoError(t, err, "renewals stop after one TTL")
 		require.Equal(t, []string{"overrun of 1"}, overruns.take())
 		require.ErrorContains(t, e.Check(nil), "OnStartedLeading still runs")
-		require.ErrorContains(t, lock.Check(nil), "a function still runs although its lease (token 1) is over")
+		require.ErrorContains(t, lock.Check(nil), "a function still runs although its lease (token 1) has ended")
 		close(stuck)
 		require.NoError(t, <-ended)
 		require.Equal(t, []string{"stopped"}, overruns.take())
@@ -796,7 +796,7 @@ func TestCheckDuringACallback(t *testing.T) {
 				remove(t, mem) // so that the term is lost
 				time.Sleep(10 * time.Second)
 				require.ErrorContains(t, e.Check(nil),
-					"OnNewLeader still runs although its lease (token 1) is over")
+					"OnNewLeader still runs although its lease (token 1) has ended")
 			}
 			close(hangs)
 			synctest.Wait()
@@ -893,7 +893,7 @@ func TestFailuresAreTold(t *testing.T) {
 			defer stop()
 			_, errAcquire = lock.Acquire(waiting)
 		})
-		require.Contains(t, text, "acquiring the lock failed, will retry")
+		require.Contains(t, text, "acquiring the lock failed")
 		require.Contains(t, text, "connection refused")
 		require.ErrorIs(t, errCheck, away)
 		require.ErrorIs(t, errRun, away, "the store never answered")

@@ -27,14 +27,14 @@ type EventKind string
 const (
 	EventRequest     EventKind = "request"      // one request to the store has ended; see Outcome
 	EventAcquired    EventKind = "acquired"     // this lock holds a term: a new one, or one that it has resumed
-	EventRenewed     EventKind = "renewed"      // the term goes on
+	EventRenewed     EventKind = "renewed"      // the term continues
 	EventRenewFailed EventKind = "renew_failed" // one try to renew has failed; another follows while the lease is valid
 	EventLost        EventKind = "lost"         // the term has ended against the holder's will
 	// the term was released or abandoned; Err says why its release has failed, which may be tried
 	// again
 	EventReleased  EventKind = "released"
 	EventNewLeader EventKind = "new_leader" // this lock has seen a term begin, which may be its own
-	// the lease is lost and its safety margin over, but the function under it still runs
+	// a function still runs after its lease was lost and the safety margin has passed
 	EventOverrun EventKind = "overrun"
 )
 

@@ -40,7 +40,7 @@ func (t *tokens) saw(rec Record) {
 	if rec.Token == latest.Token && !mayBeSame(rec.TermID, latest.TermID) {
 		t.seen.twice = rec.Token
 	}
-	if rec.Token < latest.Token || rec.Token == t.seen.twice { // either term may go on
+	if rec.Token < latest.Token || rec.Token == t.seen.twice { // either term may continue
 		latest.TTL = max(latest.TTL, rec.TTL)
 	} else {
 		*latest = Record{Token: rec.Token, TermID: rec.TermID, TTL: rec.TTL, RenewedAt: rec.RenewedAt,
@@ -121,7 +121,7 @@ type Fence struct {
 // matches ErrFenced, and is not remembered.
 func (f *Fence) Check(token uint64) error {
 	if token > MaxToken { // remembered, it would lock out every term
-		return fmt.Errorf("%w: token %d is over 2^53-1, so no term has it: pass Lease.Token", ErrFenced, token)
+		return fmt.Errorf("%w: token %d exceeds 2^53-1, so no term has it (pass Lease.Token)", ErrFenced, token)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()

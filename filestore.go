@@ -15,11 +15,11 @@ import (
 // Each object is one file. Its name is the key with every byte but a-z, 0-9, "-", "_" and "."
 // escaped: "locks/a" is in locks%2fa.object. A write goes to a temporary file and to the disk, and
 // then replaces the object's file by a rename under the advisory lock (flock) of .leasehold-lock.
-// Only processes that may write in the directory can open that file. A reader therefore sees the
-// old or the new version whole, even if a writer is killed. A write that has succeeded survives a
-// power loss if the disk obeys a flush. If flushing the directory fails, or ctx ends during the
-// flush, the outcome of the write is unknown. Get returns no version that a power loss may undo: it
-// first flushes, once, what another process has written.
+// Only users who may write in the directory can open that file. A reader therefore sees the old or
+// the new version whole, even if a writer is killed. A write that has succeeded survives a power
+// loss if the disk obeys a flush. If flushing the directory fails, or ctx ends during the flush,
+// the outcome of the write is unknown. Get returns no version that a power loss may undo: it first
+// flushes, once, what another process has written.
 //
 // The store refuses network file systems that it recognises, and everything mounted by FUSE or 9P,
 // because their locks may not reach other machines. On a network file system that it does not
@@ -28,7 +28,9 @@ import (
 // The directory must exist, because a new directory instead of an old one starts the tokens again.
 // So does a reboot, for a directory in a tmpfs such as /run. Delete no files in the directory, and
 // lock none with flock(1). A later process removes the files of killed writers, .leasehold-*.tmp,
-// after an hour.
+// after an hour. Writes are refused with [ErrPermanent] if .leasehold-lock is not a regular file,
+// such as a link or a pipe, or if its owner may not write in the directory and is neither root nor
+// the user of this process.
 //
 // On Linux, Get returns an [Object]'s Age by CLOCK_BOOTTIME, which all processes share and which
 // cannot be set, so a candidate that has just started takes over at once from a crashed holder. Age

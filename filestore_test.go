@@ -114,7 +114,7 @@ func TestFileStoresErrorsSayWhatWasBeingDone(t *testing.T) {
 		key, dir))
 	_, err = s.PutIfMatch(t.Context(), key, make([]byte, leasehold.MaxObjectSize+1), etag)
 	requireOnly(t, leasehold.ErrPermanent, err)
-	require.EqualError(t, err, fmt.Sprintf("writing %q in directory %q: 1048577 bytes are over the limit of 1048576",
+	require.EqualError(t, err, fmt.Sprintf("writing %q in directory %q: 1048577 bytes exceed the limit of 1048576",
 		key, dir))
 }
 

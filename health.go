@@ -21,7 +21,7 @@ func (l *Lock) Check(*http.Request) error {
 		return err
 	}
 	if t := l.term.Load(); t != nil && t.overruns() {
-		return l.named(fmt.Errorf("a function still runs although its lease (token %d) is over", t.token))
+		return l.named(fmt.Errorf("a function still runs although its lease (token %d) has ended", t.token))
 	}
 	if !l.bell.Queued() {
 		return nil
@@ -34,7 +34,7 @@ func (l *Lock) healthyFor() time.Duration { return 2 * max(l.ttl, l.poll) }
 
 // trouble is why a wait that has begun at the monotonic time since is not healthy, or nil.
 func (l *Lock) trouble(since time.Duration) error {
-	if l.heldByUs() != nil && !l.term.Load().frees() {
+	if l.heldByUs() != nil && !l.term.Load().isReleasing() {
 		return nil
 	}
 	now := l.clock.Now().Mono

@@ -21,8 +21,8 @@ type HeldError struct {
 	// for Wait knows for certain.
 	SeemsGone bool
 
-	silent  time.Duration // for so long it has not renewed, by wall clocks
-	revived bool          // Record is no leader's, but an old one that has come back
+	silent  time.Duration // time since the last renewal, by wall clocks
+	revived bool          // Record is an old one that has come back, not a holder's
 }
 
 // Error names the holder, its token, and for how long it holds the lock. The errors that wrap it
@@ -32,9 +32,8 @@ func (e *HeldError) Error() string {
 		return fmt.Sprintf("%v: another candidate is creating it", ErrHeld)
 	}
 	if e.revived {
-		return fmt.Sprintf("%v: an old version with token %d has come back, as from a backup: a later term may go "+
-			"on for %v",
-			ErrHeld, e.Record.Token, e.Wait.Round(time.Millisecond))
+		return fmt.Sprintf("%v: an old version with token %d has come back, as from a backup: a later term may "+
+			"last for %v", ErrHeld, e.Record.Token, e.Wait.Round(time.Millisecond))
 	}
 	if e.Record.Released() {
 		return fmt.Sprintf("%v: its last term, by %q with token %d, has only just been released", ErrHeld,
@@ -48,8 +47,8 @@ func (e *HeldError) Error() string {
 	if e.silent < 0 {
 		last = fmt.Sprintf("renewed it %v ahead of this machine's clock", -e.silent.Round(time.Second))
 	}
-	return fmt.Sprintf("%s, who last %s and seems to be gone: whoever watches the lock for %v can take it", by, last,
-		e.Wait.Round(time.Millisecond))
+	return fmt.Sprintf("%s, which last %s and seems to have crashed: a candidate that watches the lock for %v can "+
+		"take it", by, last, e.Wait.Round(time.Millisecond))
 }
 
 // creating reports whether the lock has had no holder yet.

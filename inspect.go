@@ -75,7 +75,7 @@ func (l *Lock) Watch(ctx context.Context) iter.Seq2[Status, error] {
 		}
 		looks := l.wait(false)
 		defer looks.Leave()
-		var told Status
+		var yielded Status
 		for began, failures := l.clock.Now().Mono, 0; ctx.Err() == nil; {
 			woken, before, existed := looks.Listen(), l.tokens.soFar(), l.existed.Load()
 			v, err := l.read(ctx)
@@ -85,8 +85,8 @@ func (l *Lock) Watch(ctx context.Context) iter.Seq2[Status, error] {
 				failures = 0
 				now := Status{l.state(v, before, existed), v.rec}
 				now.Record.Key = l.key // if there is no object, too
-				if now.differs(told) {
-					told = now
+				if now.differs(yielded) {
+					yielded = now
 					now.Record = now.Record.clone()
 					if !yield(now, nil) {
 						return
@@ -107,10 +107,10 @@ func (l *Lock) Watch(ctx context.Context) iter.Seq2[Status, error] {
 	}
 }
 
-// differs reports whether s has a state, term, holder, metadata or payload other than told has.
-func (s Status) differs(told Status) bool {
-	now, was := s.Record, told.Record
-	return s.State != told.State || !sameTerm(now, was) || now.Holder != was.Holder ||
+// differs reports whether s differs from last in state, term, holder, metadata or payload.
+func (s Status) differs(last Status) bool {
+	now, was := s.Record, last.Record
+	return s.State != last.State || !sameTerm(now, was) || now.Holder != was.Holder ||
 		!maps.Equal(now.Metadata, was.Metadata) || !bytes.Equal(now.Payload, was.Payload)
 }
 
@@ -160,7 +160,7 @@ func (l *Lock) Break(ctx context.Context, token uint64) error {
 		return err
 	}
 	if token > MaxToken {
-		return l.named(fmt.Errorf("token %d is over 2^53-1, the highest that a term can have", token))
+		return l.named(fmt.Errorf("token %d exceeds 2^53-1, the highest token of a term", token))
 	}
 	settling, settled := outlast(ctx, l.attempt)
 	defer settled()
@@ -176,7 +176,7 @@ func (l *Lock) Break(ctx context.Context, token uint64) error {
 		case foreign != nil:
 			return l.named(foreign)
 		case corrupt && token == MaxToken:
-			return l.named(fmt.Errorf("after token %d there is none for the next term: pass a lower one", token))
+			return l.named(fmt.Errorf("after token %d there is none for the next term (pass a lower one)", token))
 		case corrupt:
 			rec = Record{Token: token, Holder: l.holder, ExpiresAt: l.clock.Now().Time()}
 		case rec.Token != token:
@@ -198,8 +198,8 @@ func (l *Lock) Break(ctx context.Context, token uint64) error {
 		if err = l.writeReleased(settling, &version{exists: true, etag: obj.ETag, rec: rec}); err == nil {
 			l.log.WarnContext(ctx, "lock broken", "key", l.key, "token", token, "holder", rec.Holder)
 			if token == MaxToken {
-				l.log.WarnContext(ctx, "tokens start again from 1: reset what fenced resources remember of them",
-					"key", l.key)
+				l.log.WarnContext(ctx, "tokens start again from 1", "key", l.key,
+					"hint", "reset the marks of fenced resources")
 			}
 			return nil
 		}
@@ -208,7 +208,7 @@ func (l *Lock) Break(ctx context.Context, token uint64) error {
 		}
 	}
 	if storeapi.Refused(err) {
-		err = errors.New("the holder renewed it before every attempt: try again")
+		err = errors.New("the holder renewed it before every attempt (try again)")
 	}
 	return l.named(fmt.Errorf("breaking it: %w", err))
 }

@@ -91,7 +91,7 @@ func (le *Lease) Renew(ctx context.Context) error {
 // acquisition of the next term, whose record has the final payload.
 func (le *Lease) Commit(ctx context.Context, payload []byte) error {
 	if len(payload) > wire.MaxPayload {
-		return le.t.lock.named(fmt.Errorf("payload of %d bytes is over the limit of %d", len(payload), wire.MaxPayload))
+		return le.t.lock.named(fmt.Errorf("payload of %d bytes exceeds the limit of %d", len(payload), wire.MaxPayload))
 	}
 	payload = bytes.Clone(payload)
 	return le.t.renewNow(ctx, func(r *Record) { r.Payload = payload })
@@ -144,7 +144,7 @@ func (le *Lease) do(ctx, caller context.Context, fn func(context.Context, *Lease
 	}
 	t.startRenewing()
 	stop := context.AfterFunc(ctx, t.stopRenewingAfterTTL)
-	defer func() { // also if fn panics
+	defer func() { // even if fn panics
 		stop()
 		t.functionEnded(returned)
 		parting, over := outlast(caller, maxParting)

@@ -17,18 +17,18 @@ type Lock struct {
 	acquiring ctxmutex.Mutex       // locked while a try is under way
 	term      atomic.Pointer[term] // the last term held
 	failing   atomic.Pointer[failing]
-	waits     atomic.Int64 // monotonic time since when somebody waits for the lock, if anybody does
+	waits     atomic.Int64 // monotonic time since which a goroutine waits for the lock, if one does
 }
 
-// NewLock returns the lock with this key in a store. It refuses a store, a key or options that
-// cannot work. It sends no request.
+// NewLock returns the lock with this key in a store. It sends no request. It refuses a key or
+// options that cannot work, and a store with its [StoreInfo] Err.
 func NewLock(s Store, key string, opts ...Option) (*Lock, error) {
 	info := Describe(s)
 	if info.Err != nil {
 		return nil, fmt.Errorf("leasehold: %w", info.Err)
 	}
 	if why := storeapi.BadKey(key); why != "" {
-		return nil, fmt.Errorf("leasehold: key %.80q %s: use a path such as \"locks/my-service\"", key, why)
+		return nil, fmt.Errorf("leasehold: key %.80q %s (use a path such as \"locks/my-service\")", key, why)
 	}
 	o, err := newOptions(info.MinTTL, opts)
 	if err != nil {
@@ -37,7 +37,7 @@ func NewLock(s Store, key string, opts ...Option) (*Lock, error) {
 	return &Lock{register: newRegister(s, key, o, canaryOf(s, info)), acquiring: ctxmutex.New()}, nil
 }
 
-// Key returns the lock's key.
+// Key returns the lock's key, or "" if [NewLock] did not make the lock.
 func (l *Lock) Key() string {
 	if l.made() != nil {
 		return ""
@@ -46,7 +46,7 @@ func (l *Lock) Key() string {
 }
 
 // Holder returns the name that this Lock writes into the record when it holds the lock: see
-// [WithHolder].
+// [WithHolder]. It is "" if [NewLock] did not make the lock.
 func (l *Lock) Holder() string {
 	if l.made() != nil {
 		return ""

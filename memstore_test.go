@@ -91,7 +91,7 @@ func TestMemStoresErrorsSayWhatWasBeingDone(t *testing.T) {
 	require.EqualError(t, err, `writing "`+key+`": precondition failed: it has changed`)
 	_, err = s.PutIfMatch(t.Context(), key, make([]byte, leasehold.MaxObjectSize+1), etag)
 	requireOnly(t, leasehold.ErrPermanent, err)
-	require.EqualError(t, err, `writing "`+key+`": 1048577 bytes are over the limit of 1048576`)
+	require.EqualError(t, err, `writing "`+key+`": 1048577 bytes exceed the limit of 1048576`)
 }
 
 func TestMemStoresETagsRepeatOnlyIfTheyAreMadeOfContent(t *testing.T) {

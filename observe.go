@@ -73,7 +73,7 @@ func (r *register) remember(ctx context.Context, v *version) {
 	r.tokens.saw(v.rec)
 	r.existed.CompareAndSwap(false, v.exists)
 	if r.tokens.revived(v.rec) {
-		v.age = 0 // the store tells when it was first written, not when it came back
+		v.age = 0 // the store reports when it was first written, not when it came back
 	}
 	if r.memory.add(v, 2*max(v.rec.TTL, r.poll)) {
 		r.emit(ctx, Event{Kind: EventNewLeader, Token: v.rec.Token, Holder: v.rec.Holder})

@@ -58,8 +58,8 @@ const (
 	maxParting = 30 * time.Second
 )
 
-// WithTTL sets how long an acquisition or renewal is good for: default 15 s, at least 1 s, at most
-// ten years. A store may set another minimum ([StoreInfo]), such as 1 ms for [NewMemStore]. After a
+// WithTTL sets how long an acquisition or renewal lasts: default 15 s, at least 1 s, at most ten
+// years. A store may set another minimum ([StoreInfo]), such as 1 ms for [NewMemStore]. After a
 // crash the lock has no leader for about one TTL. A shorter TTL costs more requests.
 //
 // The TTL also limits single requests. One attempt of a request gets a third of the time that
@@ -181,7 +181,7 @@ func (o *options) validate(minimum time.Duration) error {
 		{"skew allowance", o.skew},
 	} {
 		if set.d > maxDuration {
-			return fmt.Errorf("%s %v is over ten years (%v)", set.what, set.d, maxDuration)
+			return fmt.Errorf("%s %v exceeds ten years (%v)", set.what, set.d, maxDuration)
 		}
 	}
 	minPoll, minMargin := max(minimum/20, time.Millisecond/10), minimum/100
@@ -201,8 +201,9 @@ func (o *options) validate(minimum time.Duration) error {
 	case o.margin >= o.ttl:
 		return fmt.Errorf("safety margin %v is not below the TTL %v", o.margin, o.ttl)
 	case o.renew*3/2 > o.ttl-o.margin:
-		return fmt.Errorf("renew interval %v leaves no time for a second try before the lease ends after %v "+
-			"(TTL %v minus safety margin %v): use at most two thirds of that", o.renew, o.ttl-o.margin, o.ttl, o.margin)
+		return fmt.Errorf("renew interval %v leaves no time for a second try before the lease ends after %v, "+
+			"the TTL %v minus the safety margin %v (use at most two thirds of that)",
+			o.renew, o.ttl-o.margin, o.ttl, o.margin)
 	case o.skew < 0 || o.skew > 0 && o.skew < time.Millisecond:
 		return fmt.Errorf("skew allowance %v is neither 0 nor at least 1ms%s", o.skew, nanoseconds(o.skew))
 	case !(o.drift >= 0 && o.drift <= 1):
@@ -222,7 +223,7 @@ func (o *options) validate(minimum time.Duration) error {
 	with, err := Record{Metadata: o.metadata}.MarshalJSON()
 	without, _ := Record{}.MarshalJSON()
 	if size := len(with) - len(without); err != nil || size > maxMetadata {
-		return fmt.Errorf("metadata of %d bytes as JSON is over the limit of %d", size, maxMetadata)
+		return fmt.Errorf("metadata of %d bytes as JSON exceeds the limit of %d", size, maxMetadata)
 	}
 	return nil
 }

@@ -65,7 +65,7 @@ func TestMistakesThatAreToldAtOnce(t *testing.T) {
 		"safety margin 15s is not below the TTL": {s3, leasehold.WithSafetyMargin(15 * time.Second)},
 		"WithHolder: the name is empty":          {s3, leasehold.WithHolder("")},
 		"WithReclaim needs WithHolder":           {s3, leasehold.WithReclaim()},
-		"metadata of 49172 bytes as JSON is over": {s3,
+		"metadata of 49172 bytes as JSON exceeds": {s3,
 			leasehold.WithMetadata(map[string]string{"k": strings.Repeat("\x00", 8<<10)})},
 	} {
 		var opts []leasehold.Option
@@ -89,7 +89,7 @@ func TestDurationsOverTenYearsAreRefused(t *testing.T) {
 	} {
 		for _, d := range []time.Duration{longest + 1, 33 * (longest / 10), 97 * (longest / 10), math.MaxInt64} {
 			_, err := leasehold.NewLock(leasehold.NewMemStore(), key, opt(d))
-			require.EqualError(t, err, fmt.Sprintf("leasehold: %s %v is over ten years (%v)", what, d, longest))
+			require.EqualError(t, err, fmt.Sprintf("leasehold: %s %v exceeds ten years (%v)", what, d, longest))
 		}
 	}
 	onMemStore(t, func(t *testing.T, store leasehold.Store) {

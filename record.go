@@ -27,7 +27,7 @@ type Record struct {
 	ExpiresAt  time.Time         // by the holder's wall clock; zero once released
 	Token      uint64            // fencing token of the term: +1 at every acquisition, kept by release
 	Holder     string            // name of the holder, or of the last one
-	TTL        time.Duration     // how long a renewal is good for, as the holder chose; 0 if a foreign client gave none
+	TTL        time.Duration     // how long a renewal lasts, as the holder chose; 0 if a foreign client gave none
 	Nonce      string            // fresh in every write, so that a writer recognises its own
 	AcquiredAt time.Time         // start of the term
 	RenewedAt  time.Time         // last write of the term

@@ -46,7 +46,7 @@ func (t *term) free(ctx, settling context.Context, asked bool) error {
 		defer t.mu.Unlock()
 		return t.cause // nil, unless another write has found the object replaced
 	}
-	defer func() { // also if a Store or an observer panics
+	defer func() { // even if a Store or an observer panics
 		e := t.event(EventReleased, err)
 		if t.become(unreleased) && err == nil {
 			e.Err = errors.New("the store or an observer panicked")
@@ -60,17 +60,17 @@ func (t *term) free(ctx, settling context.Context, asked bool) error {
 		return err
 	}
 	if t.passOn(settling) {
-		t.freed(ctx, "lock handed over")
+		t.noteReleased(ctx, "lock handed over")
 		return nil
 	}
 	err = t.writeRelease(ctx, settling, until)
 	return err
 }
 
-// freed notes that others may take the lock, or that one of them has taken it.
-func (t *term) freed(ctx context.Context, how string) {
+// noteReleased notes that others may take the lock, or that one of them has taken it.
+func (t *term) noteReleased(ctx context.Context, how string) {
 	t.become(released)
-	t.lock.turns.Freed(t.lock.clock.Now().Mono)
+	t.lock.turns.Ended(t.lock.clock.Now().Mono)
 	t.lock.log.InfoContext(ctx, how, "key", t.lock.key, "token", t.token)
 }
 
@@ -84,7 +84,7 @@ func (t *term) writeRelease(ctx, settling context.Context, until time.Duration) 
 	})
 	switch {
 	case err == nil, errors.Is(err, errNothingToRelease):
-		t.freed(ctx, "lock released")
+		t.noteReleased(ctx, "lock released")
 		return nil
 	case ended(err):
 		return err
@@ -105,8 +105,7 @@ func (t *term) abandon() {
 	}
 	t.mu.Unlock()
 	if first {
-		t.tell(EventReleased, nil)
-		t.lock.log.Info("lease abandoned: the lock is free when its TTL has passed", "key",
-			t.lock.key, "token", t.token)
+		t.announce(EventReleased, nil)
+		t.lock.log.Info("lease abandoned", "key", t.lock.key, "token", t.token, "free_after", t.lock.ttl)
 	}
 }

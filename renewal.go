@@ -46,8 +46,8 @@ func (t *term) renewNext() {
 	case over:
 		return
 	case t.forgotten.Load():
-		t.lock.log.Warn("a lease was dropped without Release: it is left to run out", "key",
-			t.lock.key, "token", t.token)
+		t.lock.log.Warn("lease dropped without Release", "key", t.lock.key, "token", t.token,
+			"free_after", t.lock.ttl)
 		return
 	}
 	err := t.renew(inBackground(ctx), func(*Record) {})
@@ -140,7 +140,7 @@ func (t *term) renew(ctx context.Context, edit func(*Record)) error {
 		e.Kind = EventRenewFailed
 		t.lock.emit(ctx, e)
 		if worthLogging {
-			t.lock.log.WarnContext(ctx, "renewal failed, will retry",
+			t.lock.log.WarnContext(ctx, "renewal failed",
 				"key", t.lock.key, "token", t.token, "failures", failures, "valid_for", e.Remaining, "err", err)
 		}
 	}
@@ -156,7 +156,7 @@ func (t *term) put(ctx context.Context, edit func(*Record)) error {
 		if done || err != nil {
 			return err
 		}
-		if over := t.whyOver(); over != nil && !t.frees() {
+		if over := t.whyOver(); over != nil && !t.isReleasing() {
 			return over
 		}
 	}
@@ -185,7 +185,7 @@ func (t *term) putOnce(ctx context.Context, edit func(*Record)) (done bool, err 
 	case storeapi.Refused(err), errors.Is(err, ErrConflict):
 		return t.reconcile(ctx, base, rec, err)
 	}
-	return false, err // nothing is known yet; the next attempt, over the same version, will tell
+	return false, err // the outcome is unknown; the next attempt, over the same version, shows it
 }
 
 // reconcile finds out what is in the store after a write of rec over base was refused. It has the
@@ -234,7 +234,7 @@ func (t *term) reconcile(ctx context.Context, base *version, rec Record, refusal
 	t.landed(ctx, v.etag, ours)
 	if ours.rec.Nonce == rec.Nonce && storeapi.Refused(refusal) {
 		if rec.Released() {
-			l.canary.Doubt() // nobody may write it again
+			l.canary.Doubt() // a write over a release could be carried out over a later term
 		} else if unsafe := l.tryStore(ctx, v, true); unsafe != nil {
 			return false, t.replaced(unsafe)
 		}
@@ -249,10 +249,10 @@ const (
 	foundOwn      finding = iota // a write of the term, of which no answer was known
 	foundStored                  // the record that was confirmed last, under another ETag
 	foundEarlier                 // one of the records before it
-	foundFollower                // an earlier release, or an offer, may have landed, and somebody has taken over since
-	foundResumed                 // the term goes on elsewhere, or was released there
+	foundFollower                // an earlier release, or an offer, may have landed, and another term has begun since
+	foundResumed                 // the term continues elsewhere, or was released there
 	foundBroken                  // Break has released the term
-	foundOther                   // anything else: the lock is somebody else's
+	foundOther                   // anything else: the term was taken over
 )
 
 // finds returns what a record is to the term, whose last write had this nonce, and which write of

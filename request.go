@@ -54,7 +54,7 @@ var errTooLarge = errors.New("record is too large")
 // lock behind, so what is under way when the caller's ctx ends has that time to be answered and
 // settled.
 func outlast(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	if ctx.Done() == nil { // it never ends, as that of a renewal in the background
+	if ctx.Done() == nil { // it never ends: a renewal in the background
 		return ctx, func() {}
 	}
 	lasting, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -70,7 +70,7 @@ func outlast(ctx context.Context, d time.Duration) (context.Context, context.Can
 func (r *register) put(ctx context.Context, rec Record, over string) (etag string, err error) {
 	body, err := rec.MarshalJSON()
 	if err == nil && len(body) > wire.MaxSize {
-		err = fmt.Errorf("%w: %d bytes are over the limit of %d: shorten metadata or payload", errTooLarge,
+		err = fmt.Errorf("%w: %d bytes exceed the limit of %d (shorten metadata or payload)", errTooLarge,
 			len(body), wire.MaxSize)
 	}
 	if err != nil {

@@ -82,8 +82,8 @@ func (a *acquisition) goOn(h handle.Handle) (*Lease, error) {
 		case next == nil:
 			return nil, failure
 		case round == maxWritesPerTry:
-			return nil, fmt.Errorf("resuming token %d: the term was renewed before each of %d writes: "+
-				"stop the process that holds it, then try again: %w", h.Token, round, lockerr.OutcomeUnknown(failure))
+			return nil, fmt.Errorf("resuming token %d: the term was renewed before each of %d writes "+
+				"(stop the process that holds it, then try again): %w", h.Token, round, lockerr.OutcomeUnknown(failure))
 		}
 		v = next
 	}

@@ -71,7 +71,7 @@ func Describe(s Store) StoreInfo {
 		return StoreInfo{Err: errors.New("store is nil")}
 	}
 	if v := reflect.ValueOf(s); v.Kind() == reflect.Pointer && v.IsNil() {
-		return StoreInfo{Err: fmt.Errorf("store is a nil %T: make one with its constructor", s)}
+		return StoreInfo{Err: fmt.Errorf("store is a nil %T (make one with its constructor)", s)}
 	}
 	if d, ok := s.(Describer); ok {
 		return d.Describe()

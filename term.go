@@ -50,7 +50,7 @@ type term struct {
 	ended       time.Time        // when held ended
 	endedMono   time.Duration    // the same by the monotonic clock
 	stored      *version         // the object in the store, as far as is known
-	earlier     [2]Record        // stored before, which somebody may put back: what sameWrite compares
+	earlier     [2]Record        // stored before, which a restore may bring back: what sameWrite compares
 	sent        clock.Reading    // just before that was sent
 	unconfirmed []write          // later writes whose outcome is unknown
 	failure     error            // of the last renewal, if it failed
@@ -60,7 +60,7 @@ type term struct {
 	failing     warnlog.Failures // what the log says of them
 	renewUntil  time.Duration    // monotonic time after which there are no renewals
 	offered     bool             // the lock was offered, and a candidate may have taken it
-	toldEnd     bool             // EventReleased tells of the end of the term, so EventLost does not
+	toldEnd     bool             // EventReleased reports the end of the term, so EventLost does not
 
 	forgotten *atomic.Bool // the Lease was garbage collected
 }
@@ -88,9 +88,9 @@ type function uint8
 const (
 	noFunction function = iota
 	running
-	overrunning // it still ran when the lease was lost and the safety margin over
-	leftAlone   // it has returned, but what it started may go on until the context ends
-	returned    // it has returned, and nothing of it goes on
+	overrunning // it still ran when the lease was lost and the safety margin had passed
+	leftAlone   // it has returned, but what it started may still run until the context ends
+	returned    // it has returned, and nothing that it started still runs
 )
 
 // formerLease is the lease that wrote the version from which a resumed term continues. Its holder
@@ -218,10 +218,9 @@ func (t *term) check() {
 		t.lose(errRanOut)
 	}
 	if overran {
-		t.tell(EventOverrun, cause)
-		t.lock.log.Error("the lease is lost and its safety margin is over, but the function under it still runs: "+
-			"another candidate may lead, and only fenced writes are safe now",
-			"key", t.lock.key, "token", t.token, "cause", cause)
+		t.announce(EventOverrun, cause)
+		t.lock.log.Error("function still runs after lease and safety margin ended", "key", t.lock.key, "token", t.token,
+			"cause", cause, "effect", "another holder may act: only fenced writes are safe")
 	}
 }
 
@@ -244,7 +243,7 @@ func (t *term) lose(why error) {
 	t.over(lost, cause)
 	t.expiry.Reset(t.lock.margin) // for the report of an overrun
 	t.mu.Unlock()
-	t.tellLoss(cause, why)
+	t.announceLoss(cause, why)
 }
 
 // replaced loses a term whose object is not its own any more, and returns the error of the write
@@ -257,7 +256,7 @@ func (t *term) replaced(why error) error {
 		defer t.mu.Unlock()
 		return t.cause
 	}
-	if t.remaining() <= 0 { // others were free to take it; release goes on and notes the end
+	if t.remaining() <= 0 { // others were free to take it; the release under way notes the end
 		t.mu.Unlock()
 		return errNothingToRelease
 	}
@@ -267,7 +266,7 @@ func (t *term) replaced(why error) error {
 	}
 	t.mu.Unlock()
 	if !toldEnd {
-		t.tellLoss(cause, why)
+		t.announceLoss(cause, why)
 	}
 	return cause
 }
@@ -276,8 +275,8 @@ func (t *term) lossOf(why error) error {
 	return t.lock.named(fmt.Errorf("%w (token %d): %w", ErrLost, t.token, why))
 }
 
-func (t *term) tellLoss(cause, why error) {
-	t.tell(EventLost, cause)
+func (t *term) announceLoss(cause, why error) {
+	t.announce(EventLost, cause)
 	t.lock.log.Warn("lease lost", "key", t.lock.key, "token", t.token, "cause", why)
 }
 
@@ -313,8 +312,8 @@ func (t *term) event(kind EventKind, err error) Event {
 	return Event{Kind: kind, Token: t.token, Holder: t.lock.holder, Err: err}
 }
 
-// tell emits an event that no call has caused.
-func (t *term) tell(kind EventKind, err error) {
+// announce emits an event that no call has caused.
+func (t *term) announce(kind EventKind, err error) {
 	t.lock.emit(context.Background(), t.event(kind, err))
 }
 
@@ -366,8 +365,8 @@ func (t *term) overruns() bool {
 	return t.guarding() && !valid
 }
 
-// frees reports whether a release is under way.
-func (t *term) frees() bool {
+// isReleasing reports whether a release is under way.
+func (t *term) isReleasing() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.state == releasing

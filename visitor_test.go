@@ -97,8 +97,8 @@ func TestAVisitorInAHurryIsToldHowLongItTakes(t *testing.T) {
 		require.Zero(t, took)
 		require.True(t, held.SeemsGone)
 		require.Equal(t, 15300*time.Millisecond, held.Wait)
-		require.ErrorContains(t, err, `lock is held by "ada" with token 1, who last renewed it 3h0m0s ago and seems `+
-			`to be gone: whoever watches the lock for 15.3s can take it`)
+		require.ErrorContains(t, err, `lock is held by "ada" with token 1, which last renewed it 3h0m0s ago and seems `+
+			`to have crashed: a candidate that watches the lock for 15.3s can take it`)
 
 		_, err = newcomer(t, store).Acquire(testctx.Within(t, 10*time.Second))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
@@ -106,7 +106,7 @@ func TestAVisitorInAHurryIsToldHowLongItTakes(t *testing.T) {
 		require.True(t, ok, "%v", err)
 		require.True(t, held.SeemsGone)
 		require.Less(t, held.Wait, 9*time.Second, "of which a part has passed")
-		require.ErrorContains(t, err, "who last renewed it 3h0m")
+		require.ErrorContains(t, err, "which last renewed it 3h0m")
 
 		lease, _, err := visit(t, testctx.Within(t, 20*time.Second), store)
 		require.NoError(t, err)

@@ -127,8 +127,8 @@ func (s *Store) check(client *azblob.Client) error {
 	case s.name == "":
 		return bad("the container has no name")
 	case strings.Contains(s.name, "://"):
-		return bad("container %.200q is a URL: give the account's URL to the client, the bare name to New, and what "+
-			"follows it to WithKeyPrefix", s.name)
+		return bad("container %.200q is a URL (give the account's URL to the client, the bare name to New, and what "+
+			"follows it to WithKeyPrefix)", s.name)
 	case len(s.name) < 3 || len(s.name) > 63 || strings.Contains("-"+s.name+"-", "--") ||
 		strings.ContainsFunc(s.name, func(r rune) bool {
 			return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-'
@@ -136,10 +136,10 @@ func (s *Store) check(client *azblob.Client) error {
 		return bad("container %.80q is not a container's name, which has 3 to 63 lower-case letters, digits and "+
 			"single dashes between them", s.name)
 	case client == nil:
-		return bad("the Azure client is nil: make one with azblob.NewClient")
+		return bad("the Azure client is nil (make one with azblob.NewClient)")
 	case s.prefix != "" && (strings.HasPrefix(s.prefix, "/") || strings.Contains(s.prefix, "//") ||
 		strings.Contains("/"+s.prefix+"/", "/../") || strings.Contains("/"+s.prefix+"/", "/./")):
-		return bad("key prefix %.80q has an empty path segment, %q or %q: use a path such as \"locks/\"",
+		return bad("key prefix %.80q has an empty path segment, %q or %q (use a path such as \"locks/\")",
 			s.prefix, ".", "..")
 	case s.serverClock && s.slack < minSlack:
 		return bad("WithServerClock: slack %v is below %v: 1 s is needed because HTTP dates are whole seconds, and "+
@@ -152,7 +152,7 @@ func (s *Store) check(client *azblob.Client) error {
 		path, _, _ := strings.Cut(strings.TrimPrefix(u.Path, "/"), "/")
 		if strings.HasSuffix(host, "-secondary") || strings.HasSuffix(path, "-secondary") {
 			endpoint := u.Host + u.Path
-			return bad("endpoint %q is an account's secondary region, which is read-only and lags behind: use %q",
+			return bad("endpoint %q is an account's secondary region, which is read-only and lags behind (use %q)",
 				endpoint, strings.Replace(endpoint, "-secondary", "", 1))
 		}
 	}
@@ -172,7 +172,7 @@ func (s *Store) Describe() leasehold.StoreInfo {
 
 func (s *Store) valid() error {
 	if s == nil || s.container == nil && s.invalid == nil {
-		return bad("the Store is nil or empty: make one with New")
+		return bad("the Store is nil or empty (make one with New)")
 	}
 	return s.invalid
 }
@@ -191,7 +191,7 @@ func (s *Store) Get(ctx context.Context, key string) (leasehold.Object, error) {
 	ctx, cancel, reply := s.request(ctx)
 	defer cancel()
 	r, err := object.DownloadStream(ctx, nil)
-	if *reply != nil { // also if the SDK could not read a header: then it leaves the body open
+	if *reply != nil { // even if the SDK could not read a header: then it leaves the body open
 		defer func() { _ = (*reply).Body.Close() }()
 	}
 	if err != nil {
@@ -320,7 +320,7 @@ func (s *Store) put(ctx context.Context, op op, key string, body []byte,
 		return "", &storehttp.Error{
 			Doing: s.doing(op, key),
 			Kind:  leasehold.ErrPermanent,
-			Cause: fmt.Errorf("%d bytes are over the limit of %d", len(body), leasehold.MaxObjectSize),
+			Cause: fmt.Errorf("%d bytes exceed the limit of %d", len(body), leasehold.MaxObjectSize),
 		}
 	}
 	object, err := s.blob(key)
@@ -352,7 +352,7 @@ func (s *Store) blob(key string) (*blockblob.Client, error) {
 	name := s.prefix + key
 	switch {
 	case name == "" || utf8.RuneCountInString(name) > maxName:
-		return nil, bad("blob name %.80q has %d characters with its prefix: use 1 to %d", name,
+		return nil, bad("blob name %.80q has %d characters with its prefix (use 1 to %d)", name,
 			utf8.RuneCountInString(name), maxName)
 	case strings.Contains(name+"/", "./"): // Azure advises against them, because some layers drop the dot
 		return nil, bad("blob name %.80q has a path segment that ends in a dot, which Azure may drop", name)

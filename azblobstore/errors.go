@@ -173,7 +173,7 @@ func verdict(status int, code bloberror.Code, message string, op op) (hint strin
 		return "", leasehold.ErrPreconditionFailed
 	case status == http.StatusNotFound && code == bloberror.BlobNotFound && op != opCreate:
 		return "", leasehold.ErrNotExist
-	// such as LeaseIdMissing, 412. It is no conflict: nothing is said about the ETag.
+	// such as LeaseIdMissing, 412. It is not a conflict, because it says nothing about the ETag.
 	case strings.HasPrefix(string(code), "Lease"):
 		return breakLease, nil
 	}
@@ -227,7 +227,7 @@ func verdict(status int, code bloberror.Code, message string, op op) (hint strin
 
 const hintType = "this key is a page or append blob, which is not a lock: delete it, or use another key"
 
-const breakLease = "somebody holds an Azure lease on this blob, which locks it for everyone else: break the lease, " +
+const breakLease = "a client holds an Azure lease on this blob, which locks it for all others: break the lease, " +
 	"and do not lease the blobs of locks"
 
 const checkKey = "check the account key, or the SAS and its expiry, and this machine's clock, which may be wrong by " +

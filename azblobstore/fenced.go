@@ -172,7 +172,7 @@ func (b fencedBackend) Get(ctx context.Context, key string) (fenced.Version, io.
 		v, err = b.version(key, *reply, r.ContentLength, r.ContentType, r.Metadata)
 	}
 	if err != nil {
-		if *reply != nil { // also if the SDK could not read a header: then it leaves the body open
+		if *reply != nil { // even if the SDK could not read a header: then it leaves the body open
 			_ = (*reply).Body.Close()
 		}
 		return fenced.Version{}, nil, err

@@ -71,8 +71,8 @@ func New(objects Objects) *Store { return &Store{objects: objects} }
 // reports ages. If there are no Objects, Err matches [leasehold.ErrPermanent]. It sends no request.
 func (s *Store) Describe() leasehold.StoreInfo {
 	if s == nil || isNil(s.objects) {
-		return leasehold.StoreInfo{Err: fmt.Errorf("%w: the create-only store has no objects: make one with New "+
-			"and NewS3", leasehold.ErrPermanent)}
+		return leasehold.StoreInfo{Err: fmt.Errorf("%w: the create-only store has no objects (make one with New "+
+			"and NewS3)", leasehold.ErrPermanent)}
 	}
 	var info leasehold.StoreInfo
 	if d, ok := s.objects.(leasehold.Describer); ok {
@@ -162,10 +162,10 @@ func (s *Store) replace(ctx context.Context, key, etag string, body []byte) (new
 func checkBody(key string, body []byte) error {
 	switch {
 	case len(body) > leasehold.MaxObjectSize:
-		return fmt.Errorf("writing %q: %w: %d bytes are over the limit of %d", key, leasehold.ErrPermanent, len(body),
+		return fmt.Errorf("writing %q: %w: %d bytes exceed the limit of %d", key, leasehold.ErrPermanent, len(body),
 			leasehold.MaxObjectSize)
 	case isTombstone(body):
-		return fmt.Errorf("writing %q: %w: this body stands for a deleted object: write another", key,
+		return fmt.Errorf("writing %q: %w: this body marks a deleted object (write another body)", key,
 			leasehold.ErrPermanent)
 	}
 	return nil
@@ -244,8 +244,8 @@ func (s *Store) after(ctx context.Context, key string, n uint64) ([]uint64, erro
 // final, even after a create of n: on such a server, reading n back would prove nothing.
 func shows(key string, versions []uint64, n uint64) error {
 	if len(versions) == 0 || versions[0] < n {
-		return fmt.Errorf("%w: LIST does not show version %d of %q, which exists: "+
-			"use a server whose LIST is strongly consistent, and delete no object of a lock",
+		return fmt.Errorf("%w: LIST does not show version %d of %q, which exists "+
+			"(use a server whose LIST is strongly consistent, and delete no object of a lock)",
 			leasehold.ErrUnsafeStore, n, key)
 	}
 	return nil
@@ -272,7 +272,7 @@ func (s *Store) versions(ctx context.Context, key string) ([]uint64, error) {
 			return nil, err
 		}
 		if unordered(names) {
-			if !swept { // what is old beside any version is old beside the highest
+			if !swept { // a version that is old compared with any other is old compared with the highest
 				s.sweep(ctx, key, versions, max(sweeps, len(names)-Listed+1))
 				swept = true
 				if ctx.Err() == nil {
@@ -288,10 +288,9 @@ func (s *Store) versions(ctx context.Context, key string) ([]uint64, error) {
 		case gap == 0:
 			return versions, nil
 		case versions[0] == before:
-			return nil, fmt.Errorf("%w: version %d is missing, but %d is there: somebody has deleted objects of this "+
-				"key by hand or by a "+
-				"lifecycle rule, so exclusion is not certain (stop all that use it, then delete all objects that "+
-				"begin with %q: tokens start again)",
+			return nil, fmt.Errorf("%w: version %d is missing, but %d is there: objects of this key were deleted by "+
+				"hand or by a lifecycle rule, so exclusion is not certain (stop all that use it, then delete all "+
+				"objects that begin with %q: tokens start again)",
 				leasehold.ErrPermanent, gap, versions[0], prefix(key))
 		}
 		before = versions[0]
@@ -333,7 +332,7 @@ func (s *Store) sweep(ctx context.Context, key string, versions []uint64, most i
 	failed := func(err error) {
 		if pile || errors.Is(err, leasehold.ErrPermanent) {
 			s.cannot.Do(func() {
-				slog.Warn("old versions of a lock are not deleted, so objects pile up", "key", key,
+				slog.Warn("old versions of a lock are not deleted", "key", key,
 					"versions", len(versions), "err", err)
 			})
 		}
@@ -367,14 +366,14 @@ func (s *Store) usable(key string) error {
 		return info.Err
 	}
 	if strings.Contains("/"+key+"/", prefix("")) {
-		return fmt.Errorf("%w: key %.80q has a part that leasehold itself writes: use another", leasehold.ErrPermanent,
+		return fmt.Errorf("%w: key %.80q has a part that leasehold itself writes (use another)", leasehold.ErrPermanent,
 			key)
 	}
 	if why := storeapi.BadKey(key); why != "" && key != "" && len(key) <= maxName {
-		return fmt.Errorf("%w: key %.80q %s: use another", leasehold.ErrPermanent, key, why)
+		return fmt.Errorf("%w: key %.80q %s (use another)", leasehold.ErrPermanent, key, why)
 	}
 	if key == "" || len(name(key, 1)) > maxName {
-		return fmt.Errorf("%w: key %.80q has %d bytes: use 1 to %d", leasehold.ErrPermanent, key, len(key),
+		return fmt.Errorf("%w: key %.80q has %d bytes (use 1 to %d)", leasehold.ErrPermanent, key, len(key),
 			maxName-len(name("", 1)))
 	}
 	return nil

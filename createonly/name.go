@@ -50,7 +50,7 @@ func parseNames(key string, names []string) ([]uint64, error) {
 		number, ok := strings.CutPrefix(object, before)
 		m, err := strconv.ParseUint(number, 10, 64)
 		if !ok || len(number) != digits || err != nil || m >= highestName {
-			return nil, fmt.Errorf("%w: the object %q is not a version of a lock: remove it, or use another key",
+			return nil, fmt.Errorf("%w: the object %q is not a version of a lock (remove it, or use another key)",
 				leasehold.ErrPermanent, object)
 		}
 		versions = append(versions, highestName-m)

@@ -186,7 +186,7 @@ func (c *calls) GetObject(ctx context.Context, in *s3.GetObjectInput,
 			}, nil
 		}
 		if next == "" || next == aws.ToString(list.ContinuationToken) {
-			return nil, errors.New("the answer to LIST is cut off, and does not say how to go on")
+			return nil, errors.New("the answer to LIST is cut off, and does not say how to continue")
 		}
 		list.ContinuationToken = &next
 	}

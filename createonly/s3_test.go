@@ -285,7 +285,7 @@ func TestAListThatGoesInACircle(t *testing.T) {
 			"</ListBucketResult>")
 	}
 	_, err := s.Get(t.Context(), key)
-	require.ErrorContains(t, err, "does not say how to go on")
+	require.ErrorContains(t, err, "does not say how to continue")
 	require.Len(t, a.requests, 2)
 }
 

@@ -98,7 +98,7 @@ func (b *limitedBody) Close() error {
 		late.Stop()
 	}
 	err := b.raw.Close()
-	if b.ctx.Err() != nil { // which the last Read has told
+	if b.ctx.Err() != nil { // which the last Read has reported
 		err = nil
 	}
 	b.cancel(nil)

@@ -15,7 +15,7 @@ import (
 
 // gate lets callers pass once a check has succeeded. One of them runs it, and the others wait.
 type gate struct {
-	turn chan struct{} // has an element while somebody checks
+	turn chan struct{} // has an element while a caller checks
 	open bool          // guarded by turn
 }
 
@@ -60,7 +60,7 @@ type describer interface {
 // Store then has a separate key, so that no check removes the object of another check. Otherwise
 // all checks use one object, which remains.
 func (s *Store) check(ctx context.Context, key string) error {
-	t := &trial{Store: s, ctx: ctx, key: probe.Beside(key, "check")}
+	t := &trial{Store: s, ctx: ctx, key: probe.Near(key, "check")}
 	t.write = func(w *write, old, next Version, body string) error {
 		next.Size = int64(len(body))
 		return s.send(ctx, w, current{Version: old}, next, strings.NewReader(body))
@@ -228,7 +228,7 @@ func (t *trial) get(w *write, body string) (Version, error) {
 	switch {
 	case err != nil:
 		return v, err
-	case got != body: // that of another process
+	case got != body: // another process has written it
 		return v, probe.ErrDisturbed
 	}
 	t.last = v.ID
@@ -300,7 +300,7 @@ func (t *trial) mustRefuse(w, present *write, err error, ignored string) error {
 		return probe.Unsafe("%s", ignored)
 	case errors.Is(err, leasehold.ErrPreconditionFailed):
 		return nil
-	case errors.Is(err, leasehold.ErrNotExist): // somebody has removed it
+	case errors.Is(err, leasehold.ErrNotExist): // another process has removed it
 		return probe.Disturbed(err)
 	case storeapi.Permanent(err), t.ctx.Err() != nil:
 		return err

@@ -109,8 +109,8 @@ func (b *s3Backend) Head(ctx context.Context, key string) (Version, error) {
 	defer cancel()
 	out, err := b.client.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &b.Name, Key: &key}, b.Patient)
 	if _, missing := errors.AsType[*types.NotFound](err); missing {
-		// A HEAD shows neither who has answered nor whether the bucket exists. The conditional
-		// write does.
+		// A HEAD shows neither which server has answered nor whether the bucket exists. The
+		// conditional write does.
 		return Version{}, nil
 	}
 	if err != nil {

@@ -59,7 +59,7 @@ func (b *s3Backend) deleteObject(ctx context.Context, in *s3.DeleteObjectInput) 
 // checkLarge tries whether an upload in parts keeps its token, and both conditions of its
 // completion. The check of the Store has come before.
 func (b *s3Backend) checkLarge(ctx context.Context, key string) error {
-	t := &trial{Store: &Store{backend: b}, ctx: ctx, key: probe.Beside(key, "check"), strict: true}
+	t := &trial{Store: &Store{backend: b}, ctx: ctx, key: probe.Near(key, "check"), strict: true}
 	if b.removes {
 		t.key += "-" + b.suffix
 	}

@@ -88,7 +88,7 @@ func (u *unpadded) Read(p []byte) (int, error) {
 		return u.buffered.Read(p[:min(len(p), u.buffered.Buffered()-len(u.pad))])
 	case err != io.EOF, bytes.Equal(ahead, u.pad):
 		return 0, err
-	case int64(u.got) == u.size && u.current(): // somebody else's body under our metadata
+	case int64(u.got) == u.size && u.current(): // another client's body under our metadata
 		return 0, &storeapi.Error{
 			Doing: u.doing,
 			Kind:  leasehold.ErrCorruptRecord,

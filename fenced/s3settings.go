@@ -58,8 +58,7 @@ func (b *s3Backend) keep(out *s3.GetObjectOutput) (settings, error) {
 	default:
 		if b.mode == PaddedBodies {
 			return s, fmt.Errorf("the object has Content-Encoding %q, and white space after a compressed body breaks "+
-				"its readers: "+
-				"use a store with UniqueETags, or Put it with DistinctBodies", encoding)
+				"its readers (use a store with UniqueETags, or Put it with DistinctBodies)", encoding)
 		}
 	}
 	return s, nil

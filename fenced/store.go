@@ -113,7 +113,7 @@ func options(opts []Option) (o config, err error) {
 // usable returns an error for a Store that cannot work.
 func (s *Store) usable() error {
 	if s == nil || s.backend == nil && s.invalid == nil {
-		return s3api.Bad("the fenced.Store is nil or empty: make one with NewS3Store or NewStore")
+		return s3api.Bad("the fenced.Store is nil or empty (make one with NewS3Store or NewStore)")
 	}
 	return s.invalid
 }

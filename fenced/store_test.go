@@ -467,7 +467,7 @@ func TestFencedStoresThatAreNone(t *testing.T) {
 		"the Backend is nil: a pointer":       fenced.NewStore((*fenced.MemBackend)(nil)),
 		"an Option is nil":                    fenced.NewMemStore(nil),
 		"the fenced.Store is nil or empty":    nil,
-		"the fenced.Store is nil or empty: m": {},
+		"the fenced.Store is nil or empty (m": {},
 	} {
 		_, err := s.Get(t.Context(), object)
 		for _, err := range []error{

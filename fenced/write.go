@@ -33,7 +33,7 @@ const (
 type write struct {
 	key   string
 	token uint64
-	nonce string // tells its own landed write from others
+	nonce string // distinguishes its own landed write from others
 }
 
 func newWrite(token uint64, key string) *write {
@@ -186,15 +186,15 @@ func check(token uint64, key string) error {
 		return err
 	}
 	if token == 0 || token > storeapi.MaxToken {
-		return fmt.Errorf("writing %q: token %d is not from 1 to 2^53-1, as the tokens of leases are: pass "+
-			"lease.Token()", key, token)
+		return fmt.Errorf("writing %q: token %d is not from 1 to 2^53-1, as the tokens of leases are "+
+			"(pass lease.Token())", key, token)
 	}
 	return nil
 }
 
 func checkKey(key string) error {
 	if why := storeapi.BadKey(key); why != "" {
-		return fmt.Errorf("key %.80q %s: use a path such as \"data/report.json\"", key, why)
+		return fmt.Errorf("key %.80q %s (use a path such as \"data/report.json\")", key, why)
 	}
 	return nil
 }
@@ -216,8 +216,8 @@ func checkHeaders(key string, v Version) error {
 		}
 		if name == "" || name != strings.ToLower(name) || strings.HasPrefix(name, metaPrefix) ||
 			strings.ContainsAny(name, ` ()<>@,;:\"/[]?={}`) {
-			return fmt.Errorf("writing %q: metadata name %q: use the letters of an HTTP header in lower case, and "+
-				"not %q at the beginning",
+			return fmt.Errorf("writing %q: metadata name %q (use the letters of an HTTP header in lower case, and "+
+				"not %q at the beginning)",
 				key, name, metaPrefix)
 		}
 	}

@@ -123,7 +123,7 @@ func (f *Fence) Middleware(next http.Handler) http.Handler {
 		}
 		name := f.resource(r)
 		if name == "" {
-			http.Error(w, "not carried out: the server cannot tell which resource this request changes",
+			http.Error(w, "not carried out: the server does not know which resource this request changes",
 				http.StatusInternalServerError)
 			return
 		}
@@ -149,8 +149,7 @@ func (f *Fence) Middleware(next http.Handler) http.Handler {
 		case token < highest:
 			w.Header().Set(Header, Format(highest))
 			http.Error(w, fmt.Sprintf("not carried out: token %d is fenced off because token %d has been seen: a "+
-				"newer leader has taken over, so stop",
-				token, highest), http.StatusPreconditionFailed)
+				"newer leader has taken over, so stop", token, highest), http.StatusPreconditionFailed)
 			return
 		}
 		defer g.exit(v)
@@ -193,8 +192,8 @@ func (f *Fence) enter(ctx context.Context, g *gate, name string, v *visit) (high
 		}
 		// The client only learns that the check failed. The cause is for the operator of the
 		// server.
-		slog.WarnContext(ctx, "leasehold: fencing token could not be checked, request answered 503", "resource", name,
-			"token", v.token, "error", err)
+		slog.WarnContext(ctx, "leasehold: fencing token could not be checked", "resource", name, "token", v.token,
+			"error", err, "answer", http.StatusServiceUnavailable)
 		return 0, errMarks
 	}
 	if highest, err = g.enter(limited, v, highest); err != nil && ctx.Err() != nil {
@@ -348,7 +347,7 @@ func (m *StoreMarks) Raise(ctx context.Context, resource string, token uint64) (
 	key := m.prefix + resource
 	fail := func(err error) (uint64, error) { return 0, fmt.Errorf("leasehold: fencing mark %q: %w", key, err) }
 	if token == 0 || token > leasehold.MaxToken {
-		return fail(fmt.Errorf("token %d was not issued by a lock: pass Lease.Token, which is from 1 to %d",
+		return fail(fmt.Errorf("token %d was not issued by a lock (pass Lease.Token, which is from 1 to %d)",
 			token, leasehold.MaxToken))
 	}
 	body, err := json.Marshal(mark{token})

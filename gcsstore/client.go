@@ -81,7 +81,7 @@ func (h *replyRecorder) CloseIdleConnections() {
 type reply struct {
 	status   int
 	header   http.Header
-	followed bool // net/http followed a redirect to it, perhaps with a GET in place of another method
+	followed bool // net/http followed a redirect to it, perhaps with a GET instead of another method
 }
 
 type replyKey struct{}

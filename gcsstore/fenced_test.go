@@ -363,7 +363,7 @@ func TestFencedStoreRefusesBadArguments(t *testing.T) {
 		"an Option is nil": func() (*fenced.Store, error) {
 			return gcsstore.NewFencedStore(w.client, bucket, nil)
 		},
-		`is a URL: give the bare name "b"`: func() (*fenced.Store, error) {
+		`is a URL (give the bare name "b"`: func() (*fenced.Store, error) {
 			return gcsstore.NewFencedStore(w.client, "gs://b")
 		},
 	})

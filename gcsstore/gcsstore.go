@@ -112,7 +112,7 @@ func bad(format string, args ...any) error {
 func (s *Store) check(client *storage.Client) error {
 	if rest, ok := strings.CutPrefix(s.name, "gs://"); ok {
 		name, prefix, _ := strings.Cut(rest, "/")
-		return bad("bucket %q is a URL: give the bare name %q, and what follows it, %q, to WithKeyPrefix",
+		return bad("bucket %q is a URL (give the bare name %q, and what follows it, %q, to WithKeyPrefix)",
 			s.name, name, prefix)
 	}
 	switch {
@@ -124,10 +124,10 @@ func (s *Store) check(client *storage.Client) error {
 		return bad("bucket %q is not a bucket's name, which has only lower-case letters, digits, dashes, underscores "+
 			"and dots", s.name)
 	case client == nil:
-		return bad("the Cloud Storage client is nil: make one with NewClient")
+		return bad("the Cloud Storage client is nil (make one with NewClient)")
 	case s.prefix != "" && (strings.HasPrefix(s.prefix, "/") || strings.Contains(s.prefix, "//") ||
 		strings.Contains("/"+s.prefix+"/", "/../") || strings.Contains("/"+s.prefix+"/", "/./")):
-		return bad("key prefix %.80q has an empty path segment, %q or %q: use a path such as \"locks/\"",
+		return bad("key prefix %.80q has an empty path segment, %q or %q (use a path such as \"locks/\")",
 			s.prefix, ".", "..")
 	case s.serverClock && s.slack < minSlack:
 		return bad("WithServerClock: slack %v is below %v: 1 s is needed because HTTP dates are whole seconds, and "+
@@ -150,7 +150,7 @@ func (s *Store) Describe() leasehold.StoreInfo {
 
 func (s *Store) valid() error {
 	if s == nil || s.bucket == nil && s.invalid == nil {
-		return bad("the Store is nil or empty: make one with New")
+		return bad("the Store is nil or empty (make one with New)")
 	}
 	return s.invalid
 }
@@ -265,7 +265,7 @@ func (s *Store) put(ctx context.Context, key string, body []byte, only storage.C
 		return "", &storehttp.Error{
 			Doing: s.doing(opPut, key),
 			Kind:  leasehold.ErrPermanent,
-			Cause: fmt.Errorf("%d bytes are over the limit of %d", len(body), leasehold.MaxObjectSize),
+			Cause: fmt.Errorf("%d bytes exceed the limit of %d", len(body), leasehold.MaxObjectSize),
 		}
 	}
 	object, err := s.object(key)
@@ -299,7 +299,7 @@ func (s *Store) object(key string) (*storage.ObjectHandle, error) {
 	case name == "" || len(name) > 1024:
 		return nil, &storehttp.Error{
 			Kind:  leasehold.ErrPermanent,
-			Cause: fmt.Errorf("object name %.80q has %d bytes with its prefix: use 1 to 1024", name, len(name)),
+			Cause: fmt.Errorf("object name %.80q has %d bytes with its prefix (use 1 to 1024)", name, len(name)),
 		}
 	}
 	return s.bucket.Object(name), nil

@@ -258,12 +258,12 @@ func TestBadArgumentsAreNamedWithoutARequest(t *testing.T) {
 		say   string
 	}{
 		{"URL", gcsstore.New(w.client, "gs://locks/team/a/"),
-			`is a URL: give the bare name "locks", and what follows it, "team/a/", to WithKeyPrefix`},
+			`is a URL (give the bare name "locks", and what follows it, "team/a/", to WithKeyPrefix`},
 		{"path", gcsstore.New(w.client, "locks/team"), "is not a bucket's name"},
 		{"capitals", gcsstore.New(w.client, "Locks"), "is not a bucket's name"},
 		{"empty", gcsstore.New(w.client, ""), "the bucket has no name"},
-		{"no store", nil, "the Store is nil or empty: make one with New"},
-		{"an empty store", &gcsstore.Store{}, "the Store is nil or empty: make one with New"},
+		{"no store", nil, "the Store is nil or empty (make one with New"},
+		{"an empty store", &gcsstore.Store{}, "the Store is nil or empty (make one with New"},
 		{"a nil option", gcsstore.New(w.client, bucket, nil), "an Option is nil"},
 		{"no client", gcsstore.New(nil, bucket), "the Cloud Storage client is nil"},
 		{"absolute prefix", gcsstore.New(w.client, bucket, gcsstore.WithKeyPrefix("/locks/")),

@@ -90,8 +90,8 @@ var _ gocron.Locker = (*Locker)(nil)
 // request.
 func NewLocker(store leasehold.Store, prefix string, spacing time.Duration, opts ...leasehold.Option) (*Locker, error) {
 	if spacing <= 0 {
-		return nil, fmt.Errorf("gocronlock: spacing %v must be positive: use half the shortest interval between "+
-			"two slots", spacing)
+		return nil, fmt.Errorf("gocronlock: spacing %v must be positive (use half the shortest interval between "+
+			"two slots)", spacing)
 	}
 	opts = slices.Clone(opts)
 	newLock := func(key string) (*leasehold.Lock, error) { return leasehold.NewLock(store, key, opts...) }
@@ -107,8 +107,8 @@ func NewLocker(store leasehold.Store, prefix string, spacing time.Duration, opts
 // by the real clocks. Call SetClock before the scheduler starts. It panics if c is nil.
 func (l *Locker) SetClock(c Clock) {
 	if c == nil {
-		panic("gocronlock: the clock of SetClock is nil: pass the clock of gocron.WithClock, or leave SetClock out " +
-			"for the wall clock")
+		panic("gocronlock: the clock of SetClock is nil (pass the clock of gocron.WithClock, or leave SetClock out " +
+			"for the wall clock)")
 	}
 	l.clock = c
 }
@@ -191,7 +191,7 @@ func (l *Locker) Lease(job string) *leasehold.Lease {
 // because gocron gives each job its own.
 func (l *Locker) job(ctx context.Context, name string) (*job, error) {
 	if name == "" {
-		return nil, errors.New("gocronlock: the job has no name: set one with gocron.WithName")
+		return nil, errors.New("gocronlock: the job has no name (set one with gocron.WithName)")
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -209,7 +209,7 @@ func (l *Locker) job(ctx context.Context, name string) (*job, error) {
 		select {
 		case <-j.done:
 		default:
-			return nil, fmt.Errorf("%w: %q: give each job its own name with gocron.WithName", ErrSameName, name)
+			return nil, fmt.Errorf("%w: %q (give each job its own name with gocron.WithName)", ErrSameName, name)
 		}
 	}
 	j.done = ctx.Done()
@@ -225,7 +225,7 @@ func (l *Locker) due(name string, j *job, rec leasehold.Record, now time.Time) (
 	runs, err := decode(rec.Payload)
 	if err != nil {
 		return nil, fmt.Errorf("gocronlock: the payload of lock object %q is not a record of job runs, so another "+
-			"program uses this key: choose another prefix or job name: %w", l.Key(name), err)
+			"program uses this key (choose another prefix or job name): %w", l.Key(name), err)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

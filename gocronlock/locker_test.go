@@ -410,7 +410,7 @@ func TestNilArgumentsAreRefused(t *testing.T) {
 	require.ErrorContains(t, err, "Option is nil")
 	l, err := gocronlock.NewLocker(leasehold.NewMemStore(), "jobs", time.Minute)
 	require.NoError(t, err)
-	require.PanicsWithValue(t, "gocronlock: the clock of SetClock is nil: pass the clock of gocron.WithClock, or "+
-		"leave SetClock out for the wall clock",
+	require.PanicsWithValue(t, "gocronlock: the clock of SetClock is nil (pass the clock of gocron.WithClock, or "+
+		"leave SetClock out for the wall clock)",
 		func() { l.SetClock(nil) })
 }

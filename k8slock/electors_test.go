@@ -55,7 +55,7 @@ type edit = func(*leaderelection.LeaderElectionConfig)
 func (n *noted) use(cfg *leaderelection.LeaderElectionConfig) { cfg.Lock = n }
 
 const sameLock = `k8slock: lock "` + key + `": lock is held by another elector ` +
-	`that uses the same k8slock.Lock: make a Lock for each elector, with New`
+	`that uses the same k8slock.Lock (make a Lock for each elector, with New)`
 
 // Two electors of one process share a Lock by mistake. The second is refused for as long as the
 // first leads, and may lead after it.

@@ -93,7 +93,7 @@ func New(store leasehold.Store, key string, leaseDuration time.Duration, opts ..
 	}
 	if leaseDuration < time.Second || leaseDuration%time.Second != 0 {
 		return nil, fmt.Errorf("k8slock: lease duration %v is not a positive number of whole seconds, in which "+
-			"client-go counts: use a value such as %v", leaseDuration, LeaseDuration)
+			"client-go counts (use a value such as %v)", leaseDuration, LeaseDuration)
 	}
 	watched := &watchedStore{Store: store}
 	opts = append(slices.Clone(opts), leasehold.WithTTL(leaseDuration), leasehold.WithManualRenewal())
@@ -179,7 +179,7 @@ func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 		}
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.failing.note(err) // client-go does not go on to acquire
+		l.failing.note(err) // client-go does not continue to acquire
 		return nil, nil, err
 	}
 	raw, err := json.Marshal(rec)
@@ -258,19 +258,19 @@ func (l *Lock) carryOut(ctx context.Context, ler resourcelock.LeaderElectionReco
 		l.lease, l.left, l.failed = nil, nil, false
 		return nil
 	case ler.HolderIdentity != l.Identity():
-		return fmt.Errorf("k8slock: lock %q has the identity %q, but the elector uses %q: use Lock.Identity in the "+
-			"elector too",
+		return fmt.Errorf("k8slock: lock %q has the identity %q, but the elector uses %q (use Lock.Identity in the "+
+			"elector too)",
 			l.lock.Key(), l.Identity(), ler.HolderIdentity)
 	case ler.LeaseDurationSeconds != int(l.duration/time.Second):
-		return fmt.Errorf("k8slock: lock %q was made for a LeaseDuration of %v, but the elector has %d s: set both "+
-			"to the same value (for a manager, in its Options)",
+		return fmt.Errorf("k8slock: lock %q was made for a LeaseDuration of %v, but the elector has %d s (set "+
+			"both to the same value, for a manager in its Options)",
 			l.lock.Key(), l.duration, ler.LeaseDurationSeconds)
 	case lease != nil && !l.leads(ctx, ler):
-		if lease.Context().Err() != nil { // until the elector that led has stopped, the lock is nobody's
+		if lease.Context().Err() != nil { // until the elector that led has stopped, no other elector may lead
 			return context.Cause(lease.Context())
 		}
-		return statusError{fmt.Errorf("k8slock: lock %q: %w by another elector that uses the same k8slock.Lock: make "+
-			"a Lock for each elector, with New",
+		return statusError{fmt.Errorf("k8slock: lock %q: %w by another elector that uses the same k8slock.Lock (make "+
+			"a Lock for each elector, with New)",
 			l.lock.Key(), leasehold.ErrHeld), held, http.StatusConflict}
 	case lease != nil:
 		err := lease.Renew(ctx)

@@ -17,7 +17,7 @@ const (
 	lookAgain       = 300 * time.Millisecond // until it is this
 	maxVisitors     = 1000                   // requests that wait for a leader
 	maxLeaders      = 3                      // to which a request is sent
-	fresh           = 2 * time.Second        // so long after its term was seen to begin, a leader may not know of it
+	fresh           = 2 * time.Second        // after its term was seen to begin, a leader may not know of it
 )
 
 // WithPatience sets how long a request to [Peer.Forward] or [Peer.Redirect] waits while no leader

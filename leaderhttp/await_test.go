@@ -398,7 +398,7 @@ func TestAPublicURLOfAllProcesses(t *testing.T) {
 		for range 2 {
 			require.Equal(t, 307, ask(at, "GET", "http://Example.org/x", nil).Code)
 		}
-		require.Equal(t, 1, strings.Count(lines(), "has led a client to this process, which does not lead"))
+		require.Equal(t, 1, strings.Count(lines(), "public URL reaches another process"))
 	})
 }
 

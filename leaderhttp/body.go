@@ -46,7 +46,7 @@ type bodyReader struct {
 
 func (r *bodyReader) Read(p []byte) (int, error) {
 	b := r.of
-	b.touched.Store(true) // before it looks at closed, so that nobody reads what seems untouched
+	b.touched.Store(true) // before it looks at closed, so that no reader takes what seems untouched
 	if r.closed.Load() {
 		return 0, http.ErrBodyReadAfterClose
 	}

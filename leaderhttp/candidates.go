@@ -10,7 +10,7 @@ import (
 
 const (
 	maxPreempt = maxWait         // a wait lasts no longer, so nothing longer is seen
-	settled    = time.Second     // up for so long, a process is preferred for being young
+	settled    = time.Second     // after this time since its start, a process is preferred for being young
 	shunTime   = 5 * time.Minute // for which a candidate that has not taken an offer gets no other
 	maxShunned = 1000            // names
 	maxName    = 1 << 10         // of a candidate, in bytes, as leasehold.WithHolder has it

@@ -22,7 +22,7 @@ const (
 	mark    = "Leasehold-Forwarded"
 	refused = "refused"
 
-	maxOver = 10 * time.Second // for the answer of a leader whose term was seen to be over
+	maxOver = 10 * time.Second // for the answer of a leader whose term was seen to end
 )
 
 // Forward returns a handler that runs next if this process leads, under a context that ends with
@@ -191,7 +191,7 @@ func (p *Peer) send(t *term, w http.ResponseWriter, r *http.Request, kept *keptB
 		http.Error(w, "the leader has not answered: whether the request was carried out is not known",
 			http.StatusServiceUnavailable)
 	case kept.spoilt():
-		later(w, "not carried out: the leader leads no more; try again")
+		later(w, "not carried out: the term of the leader has ended; try again")
 	default:
 		return true
 	}

@@ -27,7 +27,7 @@ var (
 )
 
 const (
-	maxLooks = 3           // reads of the leader in one hand-over, whoever says that the lock was taken
+	maxLooks = 3           // reads of the leader in one hand-over, however often it hears that the lock was taken
 	comeBack = time.Second // for a candidate between two requests to come again
 )
 
@@ -79,7 +79,7 @@ func (p *Peer) choose(ctx context.Context, holder string) (*term, error) {
 	defer limit.Stop()
 	for {
 		_, own, changed := p.state()
-		leads := own.leads() // not under mu: it may tell an observer that the lease has run out
+		leads := own.leads() // not under mu: it may inform an observer that the lease has run out
 		p.mu.Lock()
 		leads = leads && p.own == own && !own.passing
 		now := time.Now()
@@ -100,10 +100,10 @@ func (p *Peer) choose(ctx context.Context, holder string) (*term, error) {
 		case <-changed:
 		case <-limit.C:
 			if holder == "" {
-				return nil, fmt.Errorf("%w: nobody waits who has taken each offer of the last %v", ErrNotWaiting,
-					shunTime)
+				return nil, fmt.Errorf("%w: each one that waits has failed to take an offer in the last %v",
+					ErrNotWaiting, shunTime)
 			}
-			return nil, fmt.Errorf("%w: %q (it may not run, have another name, or not reach this process)",
+			return nil, fmt.Errorf("%w: %q (check that it runs, has this name and reaches this process)",
 				ErrNotWaiting, holder)
 		case <-ctx.Done():
 			return nil, ctx.Err()
@@ -134,9 +134,9 @@ func (p *Peer) heirOf(ctx context.Context, own *term) (string, error) {
 		case err != nil:
 			return "", fmt.Errorf("%w: reading the lock failed: %w", ErrNotTaken, err)
 		case rec.Released():
-			return "", fmt.Errorf("%w, which is free for all", ErrNotTaken)
+			return "", fmt.Errorf("%w: it is released for all candidates", ErrNotTaken)
 		default:
-			return "", fmt.Errorf("%w, which is free when its TTL has passed, because its release has failed",
+			return "", fmt.Errorf("%w: its release has failed, so it is free when its TTL has passed",
 				ErrNotTaken)
 		}
 	}
@@ -160,7 +160,7 @@ func (p *Peer) passOn(ctx context.Context, token uint64, note handover.Note) (se
 		return false, false
 	}
 	select {
-	case <-own.taken: // which somebody has said too early
+	case <-own.taken: // a message that came too early
 	default:
 	}
 	for ctx.Err() == nil {
@@ -259,7 +259,7 @@ func (p *Peer) take(t *term, note *handover.Note) bool {
 		return true
 	}
 	var rec leasehold.Record
-	released := rec.UnmarshalJSON(note.Record) == nil && rec.Released() // so nobody waits for an answer
+	released := rec.UnmarshalJSON(note.Record) == nil && rec.Released() // so the leader waits for no answer
 	if last, own := p.known(); !released && (own != nil || last != nil && last.ours) {
 		p.tellTaken(t)
 	}

@@ -70,16 +70,16 @@ type Peer struct {
 	began    time.Time     // of this Peer, by which the youngest process is found
 	priority int           // of this process as the next leader
 	preempts bool          // it steps down for a higher priority
-	preempt  time.Duration // after that has waited for so long
+	preempt  time.Duration // after that candidate has waited for this time
 	patience time.Duration // of requests while there is no leader
 
 	mu      sync.Mutex           // guards what follows
-	last    *term                // the last term seen to begin; nil if that is over
-	former  *term                // the last term seen to begin, even if that is over
+	last    *term                // the last term seen to begin; nil if that has ended
+	former  *term                // the last term seen to begin, even if that has ended
 	own     *term                // the one of this process, until OnStoppedLeading
 	changed chan struct{}        // closed and made again when something of this changes
 	waiting []*candidate         // for the end of own
-	shunned map[string]time.Time // the names of those who have not taken an offer, and when that was
+	shunned map[string]time.Time // the names of candidates that have not taken an offer, and when that was
 	inVain  time.Time            // when an offer was last not taken
 	visitors
 }
@@ -134,7 +134,7 @@ func New(lock *leasehold.Lock, opts ...Option) (*Peer, error) {
 	switch {
 	case p.preempts && (p.preempt < 0 || p.preempt >= maxPreempt):
 		return nil, fmt.Errorf("leaderhttp: WithPreemption(%v): the time must be at least 0 and below %v, because "+
-			"candidates ask again so often", p.preempt, maxPreempt)
+			"candidates ask again at that interval", p.preempt, maxPreempt)
 	case p.patience < 0:
 		return nil, fmt.Errorf("leaderhttp: WithPatience(%v): the time must not be negative", p.patience)
 	}
@@ -196,7 +196,7 @@ type term struct {
 	url  *url.URL        // of its leader; nil if there is none that can be used
 	ours bool            // this process has written rec, so it is about to lead, or has led
 	seen time.Time       // when this process first knew of it
-	over context.Context // ends when another term has begun, or this one is seen to be over
+	over context.Context // ends when another term has begun, or this one is seen to end
 	end  context.CancelFunc
 	past context.Context // ends when another term has begun
 	pass context.CancelFunc
@@ -209,12 +209,12 @@ type term struct {
 	// Of a term of this process.
 	lease   *leasehold.Lease
 	leading context.Context // of OnStartedLeading
-	taken   chan struct{}   // has room for one: somebody says that the lock was taken
+	taken   chan struct{}   // has room for one message that the lock was taken
 	ended   chan struct{}   // closed by OnStoppedLeading
 	passing bool            // HandOver was called; guarded by Peer.mu, like the next two
 	chosen  string          // by HandOver, or ""
-	heir    string          // who has the lock now, or ""
-	told    string          // who has the note of the released version, or ""
+	heir    string          // the holder of the next term, or ""
+	told    string          // the candidate that has the note of the released version, or ""
 	yielded string          // the candidate of a higher priority for which it ends, or ""
 }
 
@@ -265,8 +265,8 @@ func (p *Peer) saw(r leasehold.Record, inOrder bool) {
 		t.url = nil // of this process, which does not ask itself
 	}
 	if p.takes(t, inOrder) && err != nil {
-		p.log.Warn("leaderhttp: the leader cannot be reached, so a hand-over waits for a poll", "key", p.lock.Key(),
-			"token", r.Token, "holder", r.Holder, "err", err)
+		p.log.Warn("leaderhttp: leader has no usable URL", "key", p.lock.Key(), "token", r.Token,
+			"holder", r.Holder, "err", err, "effect", slowHandOver)
 	}
 }
 
@@ -295,7 +295,7 @@ func (p *Peer) takes(t *term, inOrder bool) bool {
 	switch {
 	case inOrder:
 		p.startFollowing(t)
-	case !t.ours: // The elector may rest or have ended. Whoever follows is offered the lock.
+	case !t.ours: // The elector may rest or have ended. Only a candidate that follows gets an offer.
 		p.lock.Wake()
 	}
 	return true
@@ -368,14 +368,14 @@ func (p *Peer) stopped() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.own = nil
-	if own.yielded != "" && own.heir != own.yielded { // so it yields to nobody for some time
+	if own.yielded != "" && own.heir != own.yielded { // so it yields to no candidate for some time
 		p.inVain = time.Now()
 	}
 	if p.last == own {
 		p.replace(nil)
 	}
 	p.announce()
-	p.tell(own, note)
+	p.answerAll(own, note)
 	close(own.ended)
 }
 
@@ -388,7 +388,7 @@ func (p *Peer) target(name, text string) (*url.URL, error) {
 	case text == "":
 		return nil, errors.New(`its record has no URL: set "url" by leasehold.WithMetadata`)
 	case err == nil && u.User != nil: // without the text, which may have a password
-		return nil, errors.New("the URL in its record has user information, which anyone who reads the record sees")
+		return nil, errors.New("the URL in its record has user information, which every reader of the record sees")
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.RawQuery != "" ||
 		u.ForceQuery || u.Fragment != "":
 		return nil, fmt.Errorf("the URL in its record, %.100q, is not http(s)://host[:port][/path]", text)

@@ -67,13 +67,13 @@ func TestWhateverALeaderAnswers(t *testing.T) {
 		"over, which is forged":     {text(200, `{"over":true}`), 2, 1, ""},
 		"over, much later in line":  {text(200, `{"over":true,"place":13}`), 2, 1, ""},
 		"over, last in a line":      {text(200, `{"over":true,"place":999}`), 0, 1, ""},
-		"a place that cannot be":    {text(200, `{"over":true,"place":-64}`), 1, 130, "not that of a Peer"},
-		"a place of 99 digits":      {text(200, `{"over":true,"place":`+digits+`}`), 1, 130, "not that of a Peer"},
+		"a place that cannot be":    {text(200, `{"over":true,"place":-64}`), 1, 130, "does not come from a Peer"},
+		"a place of 99 digits":      {text(200, `{"over":true,"place":`+digits+`}`), 1, 130, "not come from a Peer"},
 		"not over, at once":         {text(200, `{"over":false}`), 1, 130, "too soon"},
 		"not leading":               {text(409, "no"), 1, 130, "409 Conflict"},
-		"a page":                    {text(200, "<html>Welcome</html>"), 1, 130, "not that of a Peer"},
-		"a large page":              {text(200, spaces+`{"over":true}`), 1, 130, "not that of a Peer"},
-		"nothing":                   {text(200, ""), 1, 130, "not that of a Peer"},
+		"a page":                    {text(200, "<html>Welcome</html>"), 1, 130, "does not come from a Peer"},
+		"a large page":              {text(200, spaces+`{"over":true}`), 1, 130, "does not come from a Peer"},
+		"nothing":                   {text(200, ""), 1, 130, "does not come from a Peer"},
 		"another misdirection":      {text(421, "not here"), 1, 130, "421 Misdirected Request"},
 		"unauthorised":              {text(401, "log in"), 1, 130, "401 Unauthorized"},
 		"not found":                 {text(404, "no such page"), 1, 130, "404 Not Found"},
@@ -213,7 +213,7 @@ func TestAURLOfTheProcessItself(t *testing.T) {
 		require.EqualValues(t, 1, candidate.host.requests.Load())
 		got := lines()
 		require.Equal(t, 1, strings.Count(got, "\n"), "%s", got)
-		require.Contains(t, got, "it is the URL of this process: give each process one of its own")
+		require.Contains(t, got, "it is the URL of this process: give each process a separate URL")
 		require.NoError(t, lease.Release(t.Context()))
 		require.Same(t, candidate, w.next())
 	})

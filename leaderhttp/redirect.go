@@ -62,9 +62,9 @@ func (p *Peer) redirect(t *term, w http.ResponseWriter, r *http.Request, _ *kept
 	}
 	if strings.EqualFold(u.Host, r.Host) {
 		t.warned.Do(func() {
-			p.log.Warn("leaderhttp: the leader's public URL has led a client to this process, which does not lead: "+
-				"give each process one of its own", "key", p.lock.Key(), "token", t.rec.Token, "holder", t.rec.Holder,
-				"public_url", u.String())
+			p.log.Warn("leaderhttp: the leader's public URL reaches another process", "key", p.lock.Key(),
+				"token", t.rec.Token, "holder", t.rec.Holder, "public_url", u.String(),
+				"hint", "give each process a separate public URL")
 		})
 	}
 	// As the client has written the path: an app may treat "a//b" and "a/b" as different.
@@ -73,7 +73,7 @@ func (p *Peer) redirect(t *term, w http.ResponseWriter, r *http.Request, _ *kept
 		to += "?" + r.URL.RawQuery
 	}
 	w.Header().Set("Cache-Control", "no-store")
-	//nolint:gosec // the host is that of the record; the client gives path and query
+	//nolint:gosec // the host comes from the record; the client gives path and query
 	http.Redirect(w, r, to, http.StatusTemporaryRedirect)
 	return false
 }

@@ -151,15 +151,15 @@ func (p *Peer) inLine(ctx context.Context, c *candidate) (got answer) {
 	p.mu.Lock()
 	p.waiting = slices.DeleteFunc(p.waiting, func(other *candidate) bool { return other == c })
 	p.mu.Unlock()
-	if len(c.line) > 0 { // the term is over, too
+	if len(c.line) > 0 { // the term has ended, too
 		got = <-c.line
 	}
 	return got
 }
 
-// tell answers all that wait for the end of the own term. The first of them gets the note of the
-// released version, if there is one and the lock was not taken. The caller holds p.mu.
-func (p *Peer) tell(own *term, note *handover.Note) {
+// answerAll answers all that wait for the end of the own term. The first of them gets the note of
+// the released version, if there is one and the lock was not taken. The caller holds p.mu.
+func (p *Peer) answerAll(own *term, note *handover.Note) {
 	now := time.Now()
 	p.sortWaiting(own.chosen, now)
 	place := 0
@@ -218,8 +218,8 @@ func (p *Peer) follow(t *term) {
 		// A failure at once may come from a leader that does not know of its term yet.
 		if !told && (errors.Is(err, errItself) || errors.Is(err, errShared) || waited || failures == 1) {
 			told = true
-			p.log.Warn("leaderhttp: following the leader failed, so a hand-over waits for a poll", "key", p.lock.Key(),
-				"token", t.rec.Token, "url", t.url.String(), "err", err)
+			p.log.Warn("leaderhttp: following the leader failed", "key", p.lock.Key(), "token", t.rec.Token,
+				"url", t.url.String(), "err", err, "effect", slowHandOver)
 		}
 		if errors.Is(err, errItself) {
 			return
@@ -231,7 +231,7 @@ func (p *Peer) follow(t *term) {
 // readInLine makes the candidate read after the end of t, and once more if that has not shown the
 // next term. The pause doubles with each place in the line. So few candidates read before the
 // winner's write has landed, and most find the next term by their polls. If the first in line have
-// gone too, the next one is not far.
+// crashed too, the next one is not far.
 func (p *Peer) readInLine(ctx context.Context, t *term, place int) {
 	if place > maxPlace {
 		return
@@ -246,15 +246,18 @@ func (p *Peer) readInLine(ctx context.Context, t *term, place int) {
 	}
 }
 
-// followsToo is the answer of a process that follows the leader about whom it is asked.
+// slowHandOver is what follows if this process cannot follow the leader.
+const slowHandOver = "the hand-over waits for the next poll"
+
+// followsToo is the answer of a process that is asked about a leader that it follows.
 const followsToo = "this process follows that term, too, and does not lead it"
 
 // How one URL comes to reach another process than the leader.
 const hint = " (the leader has restarted, or a Service or load balancer in front of all processes has this URL)"
 
 var (
-	errItself = errors.New("it is the URL of this process: give each process one of its own" + hint)
-	errShared = errors.New("it is the URL of another process that follows: give each process one of its own" + hint)
+	errItself = errors.New("it is the URL of this process: give each process a separate URL" + hint)
+	errShared = errors.New("it is the URL of another process that follows: give each process a separate URL" + hint)
 )
 
 // ask sends one request to the leader of t, which waits for the end of its term.
@@ -285,7 +288,7 @@ func (p *Peer) ask(ctx context.Context, t *term) (got answer, err error) {
 	case res.StatusCode != http.StatusOK:
 		return answer{}, fmt.Errorf("the answer is %s", res.Status)
 	case json.Unmarshal(body, &got) != nil || got.Place < 0:
-		return answer{}, errors.New("the answer is not that of a Peer: serve it at " + Path)
+		return answer{}, errors.New("the answer does not come from a Peer: serve one at " + Path)
 	}
 	return got, nil
 }

@@ -132,7 +132,7 @@ func testReports(t *testing.T, after, margin time.Duration, do bool) {
 	net.cut.Store(false)
 	require.Equal(t, do, reported, "by Check")
 	if do {
-		require.Contains(t, log.String(), "the function under it still runs")
+		require.Contains(t, log.String(), "function still runs after lease")
 	} else {
 		require.Empty(t, log.String())
 	}

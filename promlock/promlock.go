@@ -146,7 +146,7 @@ func gauge(name, help string) *prometheus.GaugeVec {
 // made panics if New has not made c, because the methods of a Collector cannot return an error.
 func (c *Collector) made() {
 	if c == nil || c.locks == nil {
-		panic("promlock: the Collector is nil or empty: make one with New")
+		panic("promlock: the Collector is nil or empty (make one with New)")
 	}
 }
 

@@ -292,7 +292,7 @@ func TestDashboardAndAlertsUseWhatIsExported(t *testing.T) {
 }
 
 func TestCollectorThatNewDidNotMake(t *testing.T) {
-	const text = "promlock: the Collector is nil or empty: make one with New"
+	const text = "promlock: the Collector is nil or empty (make one with New)"
 	for _, c := range []*promlock.Collector{nil, {}} {
 		require.PanicsWithValue(t, text, func() { c.Observe(t.Context(), leasehold.Event{Key: key}) })
 		require.PanicsWithValue(t, text, func() { c.Describe(make(chan *prometheus.Desc)) })

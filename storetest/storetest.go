@@ -452,7 +452,7 @@ func (p probe) limit() error {
 		return err
 	}
 	if o.ETag == "" {
-		return errors.New("Get of an object over the limit must return its ETag, so that somebody can replace it")
+		return errors.New("Get of an object over the limit must return its ETag, so that the object can be replaced")
 	}
 	etag, err = p.update([]byte("repaired"), o.ETag)
 	if err != nil {

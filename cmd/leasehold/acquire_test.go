@@ -77,7 +77,7 @@ func TestAHandleGoesThroughThePipeline(t *testing.T) {
 	require.WithinDuration(t, time.Now().Add(time.Hour), got.Expires, time.Minute)
 	b.run("release", handle).complains(t, 79, "taken over by")
 	b.run("release", got.Handle).succeeds(t)
-	b.run("release", handle).complains(t, 79, "with token 2, who has released it")
+	b.run("release", handle).complains(t, 79, "with token 2, and released since")
 }
 
 // A lease that has run out can be renewed as long as nobody else has taken the lock: the token

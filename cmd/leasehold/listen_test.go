@@ -297,7 +297,7 @@ func TestURLsOfALeaderThatCannotBeUsed(t *testing.T) {
 		"none":        {"", "its record has no URL: start it with --listen"},
 		"another":     {"ftp://10.0.0.7/", "is not http(s)://host"},
 		"a password":  {"http://eve:secret@10.0.0.7/", "has user information"},
-		"itself":      {itself.URL(), "it is the URL of this process: give each process an --advertise of its own"},
+		"itself":      {itself.URL(), "it is the URL of this process: give each process a separate --advertise"},
 		"unreachable": {"http://" + freeAddr(t), "connection refused"},
 	} {
 		t.Run(name, func(t *testing.T) {

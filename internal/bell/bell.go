@@ -12,8 +12,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/clock"
 )
 
-// waiting has who waits, by what they wait for, in the order in which they came. Its mu is locked
-// before that of a Bell.
+// waiting has the goroutines that wait for each place, in the order in which they came. Its mu is
+// locked before the mu of a Bell.
 var waiting = struct {
 	mu sync.Mutex
 	at map[any][]*Waiter
@@ -33,8 +33,8 @@ func PlaceOf(store any, key string) Place {
 	return Place{store, key}
 }
 
-// Bell is rung when there may be something new for those who wait with it. It is made by [New] and
-// is safe for concurrent use.
+// Bell is rung when there may be something new for the goroutines that wait with it. It is made by
+// [New] and is safe for concurrent use.
 type Bell struct {
 	mu      sync.Mutex
 	waiters []*Waiter
@@ -49,15 +49,15 @@ func New() Bell { return Bell{slot: math.MinInt64} }
 type Waiter struct {
 	bell  *Bell
 	place any
-	queue bool          // it stands in line, and takes turns
+	queue bool          // it takes turns with the others in line
 	rung  chan struct{} // closed by the next ring; nil if it has not listened since the last one. Guarded by bell.mu
 
 	turn  bool // it has a turn that it has not begun to use, because it has not listened since; guarded by waiting.mu
 	using bool // it uses a turn
 }
 
-// Wait lists the goroutine that calls it, until Leave, among those that wait for place, which can
-// be compared. Call it before you look. With queue, it stands in line.
+// Wait lists the calling goroutine among the waiters for place, which can be compared, until Leave.
+// Call it before you look. With queue, the goroutine gets a place in line.
 func (b *Bell) Wait(place any, queue bool) *Waiter {
 	w := &Waiter{bell: b, place: place, queue: queue}
 	waiting.mu.Lock()
@@ -92,7 +92,7 @@ func without(list []*Waiter, w *Waiter) []*Waiter {
 }
 
 // Listen returns a channel that the next ring closes. Listen before you look, so that no change is
-// missed. The look uses the turn that w has, if it has one: tell its end to Looked.
+// missed. The look uses the turn that w has, if it has one: call Looked at its end.
 func (w *Waiter) Listen() <-chan struct{} {
 	waiting.mu.Lock()
 	defer waiting.mu.Unlock()
@@ -122,7 +122,7 @@ func (w *Waiter) passOn() {
 	giveTurn(line[slices.Index(line, w)+1:])
 }
 
-// giveTurn gives a turn to the first in line who has none. The caller holds waiting.mu.
+// giveTurn gives a turn to the first waiter in line that has none. The caller holds waiting.mu.
 func giveTurn(line []*Waiter) {
 	for _, w := range line {
 		if w.queue && !w.turn && !w.using {
@@ -135,9 +135,8 @@ func giveTurn(line []*Waiter) {
 	}
 }
 
-// Free tells those of this process who wait for place that it may have become free: it gives a turn
-// to the first in line, and wakes all who do not stand in line. It returns the number of those who
-// wait.
+// Free wakes waiters of this process because place may have become free: it gives a turn to the
+// first in line, and wakes all waiters that are not in line. It returns the number of waiters.
 func Free(place any) int {
 	waiting.mu.Lock()
 	defer waiting.mu.Unlock()
@@ -161,7 +160,7 @@ func (w *Waiter) ring() {
 	}
 }
 
-// Ring wakes all who listen.
+// Ring wakes all waiters that listen.
 func (b *Bell) Ring() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -175,7 +174,7 @@ func (b *Bell) ring() {
 	}
 }
 
-// Queued reports whether anybody stands in line.
+// Queued reports whether a waiter is in line.
 func (b *Bell) Queued() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -183,8 +182,8 @@ func (b *Bell) Queued() bool {
 }
 
 // Request rings for a caller that is not trusted. Each ring takes a slot, of which there are n in a
-// period. A request may use the slots of the last period that nobody has used. If there is none it
-// waits for the next one, together with those that follow it. If nobody listens, it does nothing.
+// period. A request may use the unused slots of the last period. If there is none it waits for the
+// next one, together with the requests that follow it. If no waiter listens, it does nothing.
 func (b *Bell) Request(c clock.Clock, period time.Duration, n int) {
 	now := c.Now().Mono
 	b.mu.Lock()

@@ -10,26 +10,26 @@ import (
 )
 
 // Canary is what this process knows of the conditions of one store. It is safe for concurrent use.
-// A nil Canary is that of a store whose conditions are known.
+// A nil Canary is for a store whose conditions are known.
 type Canary struct {
 	mu        sync.Mutex
-	refused   [2]bool // those of the writes that are known to be refused
+	refused   [2]bool // which of the two writes are known to be refused
 	conflicts int     // creates in a row that were answered with a conflict
 	readBack  bool    // the object was read after a trial, and neither write had been carried out
 	doubted   bool    // the next trial must be read back
-	asides    int     // trials of those who wait
-	asking    *asking // nil unless somebody asks
+	asides    int     // trials by waiting candidates
+	asking    *asking // nil unless a trial is under way
 }
 
-// asking is one acquisition that asks, or somebody who waits for a lock. Others that come meanwhile
-// share the result.
+// asking is a trial by an acquisition or by a waiting candidate. Acquisitions that need a trial at
+// the same time share its result.
 type asking struct {
 	done   chan struct{}
 	err    error // may be read when done is closed
-	asided bool  // by somebody who waits
+	asided bool  // by a waiting candidate
 }
 
-// maxAsides bounds the trials of those who wait, until one has an answer. Then acquisitions ask.
+// maxAsides bounds the trials by waiting candidates until one has an answer. Then acquisitions ask.
 const maxAsides = 4
 
 // key names a store without keeping it alive.
@@ -44,7 +44,7 @@ var all = struct {
 	of map[key]*Canary
 }{of: make(map[key]*Canary)}
 
-// Of returns the one canary of a client and bucket. A store that is no client is passed as one. A
+// Of returns the one canary of a client and bucket. A store without a client is passed as one. A
 // value that is not a pointer cannot be recognised, so each call returns a new canary for it.
 func Of(client any, bucket string) *Canary {
 	v := reflect.ValueOf(client)
@@ -78,9 +78,9 @@ func (c *Canary) Proven() {
 	c.refused, c.readBack, c.doubted = [2]bool{true, true}, true, false
 }
 
-// Try returns what ask says, or what it has said to another caller who asks at the same time, for
-// which wait waits. It is nil if there is nothing to ask, or if wait returns before the other has
-// its answer. suspect is that of the Trial.
+// Try returns the result of ask, or of another caller's ask that is under way, for which wait
+// waits. It is nil if there is nothing to ask, or if wait returns before that ask has ended.
+// suspect is Trial.Suspect.
 func (c *Canary) Try(suspect bool, ask func() error, wait func(answered <-chan struct{})) error {
 	for {
 		a, mine := c.join(suspect)
@@ -88,7 +88,7 @@ func (c *Canary) Try(suspect bool, ask func() error, wait func(answered <-chan s
 		case a == nil:
 			return nil
 		case mine:
-			defer c.answered(a) // also if the Store panics
+			defer c.answered(a) // even if the Store panics
 			a.err = ask()
 			return a.err
 		}
@@ -104,7 +104,7 @@ func (c *Canary) Try(suspect bool, ask func() error, wait func(answered <-chan s
 	}
 }
 
-// join returns who asks, and whether that is the caller; nil if there is nothing to ask.
+// join returns the trial under way, and whether it is the caller's; nil if there is nothing to ask.
 func (c *Canary) join(suspect bool) (a *asking, mine bool) {
 	if c == nil {
 		return nil, false
@@ -121,8 +121,8 @@ func (c *Canary) join(suspect bool) (a *asking, mine bool) {
 	return c.asking, true
 }
 
-// Aside is for somebody who waits for a lock. It returns nil if there is nothing to ask, or else a
-// function that asks, which must be called.
+// Aside is for a candidate that waits for a lock. It returns nil if there is nothing to ask, or
+// else a function that asks, which must be called.
 func (c *Canary) Aside() (try func(ask func() error) error) {
 	if c == nil {
 		return nil
@@ -136,7 +136,7 @@ func (c *Canary) Aside() (try func(ask func() error) error) {
 	a := &asking{done: make(chan struct{}), asided: true}
 	c.asking = a
 	return func(ask func() error) error {
-		defer c.answered(a) // also if the Store panics
+		defer c.answered(a) // even if the Store panics
 		a.err = ask()
 		return a.err
 	}

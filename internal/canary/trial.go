@@ -11,7 +11,7 @@ import (
 )
 
 // ErrIgnored says that a store has carried out a write whose condition did not hold. No waiting
-// fixes that, also if the store has worked.
+// fixes that, even if the store has worked.
 var ErrIgnored = errors.New("it has carried out a write whose condition did not hold")
 
 // The two writes that must be refused.
@@ -29,12 +29,12 @@ const (
 	conflicts = 6 // creates that conflict in a row, until that is how this server refuses them
 )
 
-// Trial sends the two writes for somebody. They carry what the object has, and a Mark.
+// Trial sends the two writes. They carry what the object has, and a Mark.
 type Trial struct {
 	// Write sends one write over the version of an ETag, or a create if that is empty.
 	Write func(ctx context.Context, over string) error
-	// Pause waits until a write that was under way is likely to be over. It is nil if a write must
-	// not be sent again, because somebody else writes the object.
+	// Pause waits until a write that was under way has probably ended. It is nil if a write must
+	// not be sent again, because another process writes the object.
 	Pause func(ctx context.Context) error
 	// ReadBack reads the object. same says that it is the version which was there before the
 	// writes, carriedOut that it has the Mark.
@@ -48,7 +48,7 @@ type Trial struct {
 
 // Run sends what has not been refused yet, both writes at once, until ctx ends at the latest. It
 // returns an error that matches ErrIgnored if one was carried out. unknown is why nothing is known
-// yet. If there is neither, the store enforces its conditions, as far as its answers tell.
+// yet. If there is neither, the store enforces its conditions, as far as its answers show.
 func (c *Canary) Run(ctx context.Context, t Trial) (unsafe, unknown error) {
 	c.mu.Lock()
 	refused, readBack := c.refused, c.doubted || t.Suspect && !c.readBack
@@ -76,7 +76,7 @@ func (c *Canary) Run(ctx context.Context, t Trial) (unsafe, unknown error) {
 			c.Doubt()
 			return unsafeFor("trying the store's conditions with writes that it has answered with a refusal"), nil
 		case !same:
-			return nil, errors.New("the object has changed meanwhile")
+			return nil, errors.New("another process has changed the object")
 		}
 	}
 	unknown = errors.Join(failed[:]...)
@@ -93,7 +93,7 @@ func (c *Canary) Run(ctx context.Context, t Trial) (unsafe, unknown error) {
 
 var (
 	errUnanswered = errors.New("no answer")
-	errDeleted    = errors.New("the object was deleted meanwhile")
+	errDeleted    = errors.New("another process has deleted the object")
 )
 
 // write sends the write i, and again while it conflicts with another one.
@@ -154,7 +154,7 @@ func unsafeFor(doing string) error {
 const MarkSize = 32
 
 // Mark returns white space to put behind a record, which means the same with it. It is not the same
-// twice, so it shows which write an object is from, also where equal bodies have equal ETags.
+// twice, so it shows which write an object is from, even if equal bodies have equal ETags.
 func Mark() []byte {
 	mark := make([]byte, MarkSize)
 	_, _ = rand.Read(mark) // never fails

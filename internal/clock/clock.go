@@ -26,7 +26,7 @@ func (r Reading) Elapsed(start Reading) time.Duration {
 }
 
 // Time is the reading of the wall clock, cut to microseconds. Before 1970, which no record can
-// tell, it is the first one of 1970.
+// show, it is the first one of 1970.
 func (r Reading) Time() time.Time { return time.UnixMicro(max(r.Wall.Microseconds(), 1)) }
 
 // A Clock is the time of one machine. System is the real one, and simulations have their own. A
@@ -62,9 +62,9 @@ func Wait(ctx context.Context, c Clock, d time.Duration, woken <-chan struct{}) 
 	return ctx.Err()
 }
 
-// Attempt is the time of one request of a lock: a third of what the TTL leaves beside the safety
-// margin and the renew interval, at most 10 s. So three attempts that all hang fit between a
-// renewal and the end of the lease.
+// Attempt is the time of one request of a lock: a third of what the safety margin and the renew
+// interval leave of the TTL, at most 10 s. So three attempts that all hang fit between a renewal
+// and the end of the lease.
 func Attempt(ttl, margin, renew time.Duration) time.Duration {
 	return min(max((ttl-margin-renew)/3, time.Millisecond), maxAttempt)
 }

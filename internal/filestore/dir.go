@@ -26,7 +26,7 @@ type Dir struct {
 	limit int   // of a body, in bytes
 	sync  func(*os.File) error
 
-	calls chan struct{} // has a place for each call under way, also for those whose caller has given up
+	calls chan struct{} // has a place for each call under way, even if its caller has given up
 	swept atomic.Bool
 
 	mu     sync.Mutex        // guards onDisk
@@ -191,7 +191,7 @@ func (d *Dir) doing(what, key string) string {
 // about is do for one key.
 func (d *Dir) about(ctx context.Context, what, key string, f func(*call) (Object, error)) (Object, error) {
 	if why := storeapi.BadKey(key); why != "" {
-		return Object{}, bad("%s an object: key %.80q %s: use a path such as \"locks/my-service\"", what, key, why)
+		return Object{}, bad("%s an object: key %.80q %s (use a path such as \"locks/my-service\")", what, key, why)
 	}
 	return d.do(ctx, d.doing(what, key), func(c *call) (Object, error) {
 		c.key, c.file = key, FileName(key)
@@ -200,7 +200,7 @@ func (d *Dir) about(ctx context.Context, what, key string, f func(*call) (Object
 }
 
 // do opens the directory and runs f. System calls on files cannot be cut off, so if ctx ends, f
-// goes on without a listener. Its outcome is then unknown to the caller.
+// continues alone, and its outcome is unknown to the caller.
 func (d *Dir) do(ctx context.Context, doing string, f func(*call) (Object, error)) (Object, error) {
 	c := &call{dir: d, ctx: ctx, doing: doing}
 	if ctx.Err() != nil {
@@ -342,15 +342,15 @@ func (c *call) replace(data []byte, allow condition) error {
 		return c.failed(err)
 	}
 	temp := tempPrefix + rand.Text() + tempSuffix
-	defer func() { _ = c.root.Remove(temp) }() // it is gone if it was renamed
+	defer func() { _ = c.root.Remove(temp) }() // fails after the rename
 	if err := c.create(temp, data, old); err != nil {
 		return c.failed(err)
 	}
 	return c.change(allow, func() error { return c.root.Rename(temp, c.file) })
 }
 
-// create writes a new file, to the disk. It can be read by those who can read old, the file that it
-// replaces, if there is one.
+// create writes a new file, to the disk. Every user who can read old, the file that it replaces,
+// can read it. old may be nil.
 func (c *call) create(name string, data []byte, old fs.FileInfo) error {
 	f, err := c.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 	if err != nil {
@@ -375,7 +375,7 @@ func (c *call) change(allow condition, apply func() error) error {
 		return err
 	}
 	err = c.check(allow)
-	if err == nil && c.ctx.Err() != nil { // nobody waits for it any more
+	if err == nil && c.ctx.Err() != nil { // the caller has given up
 		err = c.cutOff()
 	} else if err == nil {
 		if err = apply(); err != nil {
@@ -399,7 +399,7 @@ const (
 )
 
 // sweep removes the temporary files of writers that were killed. A clock that is wrong does no
-// harm: the rename of a file that is gone fails, and the write with it.
+// harm: the rename of a removed file fails, and the write with it.
 func (c *call) sweep() {
 	names, _ := c.self.Readdirnames(-1)
 	for _, name := range names {

@@ -11,8 +11,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/clock"
 )
 
-// lockName is the file that writers lock. It is not the directory itself, because whoever may read
-// that can lock it, and so keep everybody out. No object's file has such a name.
+// lockName is the file that writers lock. It is not the directory itself, because every user who
+// may read that can lock it, and so block all writers. No object's file has such a name.
 const lockName = ".leasehold-lock"
 
 // lock takes the lock of the directory, and returns the open file that has it. Locks of flock(2)
@@ -122,14 +122,14 @@ func (c *call) makeLock() error {
 	return nil
 }
 
-// lockMode lets those open the lock file who may write the directory, and nobody else.
+// lockMode lets only users who may write the directory open the lock file.
 func lockMode(dir fs.FileInfo) fs.FileMode {
 	write := dir.Mode().Perm() & 0o022
 	return 0o600 | write | write<<1
 }
 
-// checkLock refuses a lock file of somebody who may not write the directory: he could keep
-// everybody out. Its owner, and root, give it the mode that the directory has by now.
+// checkLock refuses a lock file of a user who may not write the directory, because that user could
+// block all writers. Its owner, and root, give it the mode that the directory has by now.
 func (c *call) checkLock(f *os.File) error {
 	dir, err1 := c.self.Stat()
 	is, err2 := f.Stat()
@@ -143,17 +143,17 @@ func (c *call) checkLock(f *os.File) error {
 		}
 	}
 	if err := checkOwner(owner(is), owner(dir), os.Geteuid(), dir.Mode().Perm()); err != nil {
-		return c.permanent(err, "remove it while nobody uses the directory")
+		return c.permanent(err, "remove it while no process uses the directory")
 	}
 	return nil
 }
 
-// checkOwner is an error if the owner of the lock file is none who may write a directory of this
-// owner and mode, nor the user of this process.
+// checkOwner is an error if the owner of the lock file may not write a directory of this owner and
+// mode, and is not the user of this process.
 func checkOwner(owner, dir, self int, mode fs.FileMode) error {
 	if owner == 0 || owner == dir || owner == self || mode&0o022 != 0 {
 		return nil
 	}
-	return fmt.Errorf("the lock file %s belongs to user %d, who may not write the directory, and could keep everybody "+
-		"out", lockName, owner)
+	return fmt.Errorf("the lock file %s belongs to user %d, which may not write the directory, and could block all "+
+		"writers", lockName, owner)
 }

@@ -170,7 +170,7 @@ func TestTheLockFileFollowsItsDirectory(t *testing.T) {
 	require.NoError(t, process(t, "write", path, "65001", "65001").Run())
 	require.Equal(t, os.FileMode(0o600), mode())
 	require.ErrorContains(t, checkOwner(65003, 65001, 65001, 0o755), "the lock file .leasehold-lock "+
-		"belongs to user 65003, who may not write the directory, and could keep everybody out")
+		"belongs to user 65003, which may not write the directory, and could block all writers")
 }
 
 // Nothing but a file is taken for the lock file, and nobody waits for one that is a pipe.

@@ -12,10 +12,10 @@ const (
 	maxName = 140 // bytes; the file systems of Linux and macOS allow 255, eCryptfs 143
 )
 
-// FileName is the name of a key's file. Different keys have different names, also where a file
-// system ignores case or changes Unicode: the name has only lower-case ASCII letters, digits, "-",
-// "_", "." and "%", which begins two digits in base 16. If that is too long, a hash stands for the
-// rest of the key after "~".
+// FileName is the name of a key's file. Different keys have different names, even if a file system
+// ignores case or changes Unicode: the name has only lower-case ASCII letters, digits, "-", "_",
+// "." and "%", which begins two digits in base 16. If that is too long, a hash after "~" replaces
+// the rest of the key.
 func FileName(key string) string {
 	var b strings.Builder
 	for i := range len(key) {
@@ -36,8 +36,8 @@ func FileName(key string) string {
 	return name + suffix
 }
 
-// KeyOf is the key whose file has this name. It is "" if the name does not tell, which is so if a
-// hash stands for a part of the key, and in that of a file that no Dir has written.
+// KeyOf is the key whose file has this name. It is "" if the name does not show it: a hash replaces
+// a part of the key, or no Dir has written the file.
 func KeyOf(name string) string {
 	key, err := url.PathUnescape(strings.TrimSuffix(name, suffix))
 	if err != nil || FileName(key) != name {

@@ -5,9 +5,9 @@ import (
 	"syscall"
 )
 
-// networks are the types that statfs(2) tells of file systems that several machines can share, or
-// that may be such: the server of a FUSE may be anything. The numbers are those of linux/magic.h,
-// and of GNU stat where that has none.
+// networks are the types, as statfs(2) reports them, of file systems that several machines can
+// share, or may share: the server of a FUSE may be anything. The numbers come from linux/magic.h,
+// or from GNU stat if it has none.
 var networks = map[uint32]string{
 	0x00006969: "NFS",
 	0x0000517b: "SMB",

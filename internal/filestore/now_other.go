@@ -2,7 +2,7 @@
 
 package filestore
 
-// now has no clock that all processes share and nobody sets.
+// now has no clock that all processes share and that is never set.
 func now() stamp { return stamp{} }
 
 // TellsAge reports whether there is a clock for the age of objects.

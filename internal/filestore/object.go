@@ -19,15 +19,15 @@ const (
 	maxHeader = 8 << 10 // both lines together: a key has at most 1024 bytes, which JSON can make six times as long
 )
 
-// header is what is kept of an object beside its body.
+// header is what is kept of an object in addition to its body.
 type header struct {
 	Key  string `json:"key"`
 	ETag string `json:"etag"`
 	stamp
 }
 
-// stamp is when an object was written, which is not before Create or Replace was called. It is no
-// time of a wall clock.
+// stamp is when an object was written, which is not before Create or Replace was called. It does
+// not come from a wall clock.
 type stamp struct {
 	// names a clock that is the same for all who read this name; "": none is known
 	Clock   string        `json:"clock,omitempty"`

@@ -9,7 +9,7 @@ import (
 )
 
 // New refuses every directory on this system, so nothing of this is called. Windows cannot rename
-// over a file that somebody reads.
+// over a file that a process reads.
 const (
 	supported = false
 	nonBlock  = 0

@@ -43,7 +43,7 @@ func giveAccess(f *os.File, like fs.FileInfo, mode fs.FileMode) error {
 			_ = f.Chown(-1, int(was.Gid))
 		}
 	}
-	if is.Mode().Perm() == mode { // also where the file system knows no modes
+	if is.Mode().Perm() == mode { // even if the file system knows no modes
 		return nil
 	}
 	return f.Chmod(mode)

@@ -49,7 +49,7 @@ func (r *Renewals) Saw(w Write) {
 		interval = min(interval, before.interval)
 	}
 	if before.interval > 0 {
-		// Requests take time, so the bounds may cross. After a clock was set they are far apart.
+		// Requests take time, so the bounds may cross. After a clock was set they differ widely.
 		low, high := max(r.minOffset, before.minOffset), min(r.maxOffset, before.maxOffset)
 		if low, high = min(low, high), max(low, high); high-low < interval {
 			r.minOffset, r.maxOffset = low, high

@@ -1,5 +1,5 @@
-// Package handle has the handle of a term: its token and its secret. The secret makes a key, with
-// which whoever has the handle signs. The record has the hash of the public key.
+// Package handle has the handle of a term: its token and its secret. A process that has the handle
+// signs with the key that the secret makes. The record has the hash of the public key.
 package handle
 
 import (

@@ -20,7 +20,7 @@ type named struct {
 func (e *named) Error() string { return fmt.Sprintf("leasehold: lock %q: %v", e.key, e.err) }
 func (e *named) Unwrap() error { return e.err }
 
-// Named is err for the user, who may have many locks.
+// Named is err with the key of the lock, because the user may have many locks.
 func Named(key string, err error) error {
 	if _, ok := err.(*named); ok || err == nil {
 		return err
@@ -58,8 +58,8 @@ func EndOf(ctx context.Context) error {
 	return fmt.Errorf("%w (%w)", err, Bare(cause))
 }
 
-// WaitEnded is the error of a wait that ctx has ended. last, which may be nil, is what stood in the
-// way until then, and err is the error of the try after that.
+// WaitEnded is the error of a wait that ctx has ended. last, which may be nil, is the error of the
+// last try before that, and err the error of the try that ctx cut off.
 func WaitEnded(ctx context.Context, last, err error) error {
 	ended := fmt.Errorf("waiting: %w", EndOf(ctx))
 	if last != nil {

@@ -17,7 +17,7 @@ import (
 type Objects struct {
 	Limit        int  // of a body, in bytes
 	ContentETags bool // equal bodies have equal ETags, as S3 has it for plain objects
-	TellsAge     bool // Get tells the exact Age
+	TellsAge     bool // Get reports the exact Age
 
 	mu     sync.Mutex
 	of     map[string]stored
@@ -89,7 +89,8 @@ func (s *Objects) DeleteIfMatch(ctx context.Context, key, etag string) error {
 	return nil
 }
 
-// match is the condition of If-Match. As S3 does, it tells a missing object from a changed one.
+// match is the condition of If-Match. As S3 does, it distinguishes a missing object from a changed
+// one.
 func (o stored) match(exists bool, doing, key, etag string) error {
 	switch {
 	case !exists:

@@ -1,7 +1,7 @@
 // Package probe is how leasehold asks a server whether it enforces the conditions of writes: with
-// writes that it must refuse, on an object of its own. What is asked is up to each check. Other
-// processes may ask with the same object at the same time, so a refusal that they have caused is no
-// answer, and the check begins again.
+// writes that it must refuse, on a separate object. What is asked is up to each check. Other
+// processes may ask with the same object at the same time, so a refusal that they have caused does
+// not count, and the check begins again.
 package probe
 
 import (
@@ -19,13 +19,13 @@ import (
 // NoVersion is an ETag that no object has.
 const NoVersion = `"0123456789abcdef0123456789abcdef"`
 
-// Beside is the key of a probe's object in the same folder as key, because permissions are often
+// Near is the key of a probe's object in the same folder as key, because permissions are often
 // given by prefix.
-func Beside(key, name string) string {
+func Near(key, name string) string {
 	return key[:strings.LastIndex(key, "/")+1] + storeapi.OwnNames + name
 }
 
-// Writes are those of a leasehold.Store.
+// Writes are the writing methods of a leasehold.Store.
 type Writes interface {
 	PutIfNoneMatch(ctx context.Context, key string, body []byte) (etag string, err error)
 	PutIfMatch(ctx context.Context, key string, body []byte, etag string) (newETag string, err error)
@@ -46,7 +46,7 @@ const Tries = 12
 var ErrDisturbed = errors.New("the object of the check is not as it was written: other processes check with it all " +
 	"the time, or a cache or proxy in front of the server keeps or changes answers")
 
-// Undisturbed runs a check until no other process has come in between, which the check tells as
+// Undisturbed runs a check until no other process has come in between, which the check reports as
 // ErrDisturbed. The pauses are random, so that processes that began together do not stay in step.
 func Undisturbed(ctx context.Context, check func() error) error {
 	for try := 1; ; try++ {
@@ -61,8 +61,8 @@ func Undisturbed(ctx context.Context, check func() error) error {
 	}
 }
 
-// Refused reports whether err is the refusal of a conditional write, also for another write that
-// is under way.
+// Refused reports whether err is the refusal of a conditional write, or a conflict with another
+// write that is under way.
 func Refused(err error) bool { return storeapi.Refused(err) || errors.Is(err, storeapi.ErrConflict) }
 
 // Disturbed marks the refusal of a write that must not be refused. Other errors stay as they are.
@@ -80,7 +80,7 @@ func Unsafe(format string, args ...any) error {
 	return &storeapi.Error{Kind: storeapi.ErrUnsafeStore, Cause: fmt.Errorf(format, args...)}
 }
 
-// ErrNotOwn is the error of an object that stands where a probe's own would. It matches
+// ErrNotOwn is the error of an object that another program has written at a probe's key. It matches
 // storeapi.ErrPermanent.
 var ErrNotOwn = error(&storeapi.Error{Kind: storeapi.ErrPermanent, Cause: errors.New("not the probe's own object")})
 

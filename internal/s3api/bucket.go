@@ -39,11 +39,11 @@ func NewBucket(name string) *Bucket { return &Bucket{Name: name, learning: ctxmu
 // work.
 func (b *Bucket) Validate(client any) error {
 	if storeapi.IsNil(client) {
-		return Bad("the S3 client is nil: make one with s3.New or s3.NewFromConfig")
+		return Bad("the S3 client is nil (make one with s3.New or s3.NewFromConfig)")
 	}
 	if rest, ok := strings.CutPrefix(b.Name, "s3://"); ok {
 		name, prefix, _ := strings.Cut(rest, "/")
-		return Bad("bucket %q is a URL: give the bare name %q, and what follows it, %q, to WithKeyPrefix",
+		return Bad("bucket %q is a URL (give the bare name %q, and what follows it, %q, to WithKeyPrefix)",
 			b.Name, name, prefix)
 	}
 	if b.Name == "" {
@@ -53,14 +53,14 @@ func (b *Bucket) Validate(client any) error {
 	case strings.HasSuffix(b.Name, ".mrap"):
 		return Bad("%q is a Multi-Region Access Point, which sends each request to the nearest of several buckets; "+
 			"what one of them has is copied "+
-			"to the others later, so two processes could hold one lock: give the name of one bucket", b.Name)
+			"to the others later, so two processes could hold one lock (give the name of one bucket)", b.Name)
 	case !arn && strings.ContainsFunc(b.Name, notInBucketName):
 		return Bad("bucket %q is not a bucket's name, which has only letters, digits, dots and dashes (a path "+
 			"belongs into WithKeyPrefix)", b.Name)
 	}
 	if b.Prefix != "" {
 		if why := storeapi.BadKey(b.Prefix + "x"); why != "" {
-			return Bad("key prefix %.80q %s: use a path such as \"locks/\"", b.Prefix, why)
+			return Bad("key prefix %.80q %s (use a path such as \"locks/\")", b.Prefix, why)
 		}
 	}
 	return nil

@@ -51,8 +51,8 @@ func unquoted(etag string) string {
 // compresses makes weak ones. The refusal then says so.
 //
 // A server that refuses an update although the object still has the ETag is asked for its dialect,
-// with an object of its own. A refusal for any other reason stays one. Once an update has
-// succeeded, nothing more is asked.
+// with a separate object. A refusal for any other reason stays one. Once an update has succeeded,
+// nothing more is asked.
 func (o Objects) Update(ctx context.Context, key, etag string, write func(ifMatch *string) error) error {
 	err := o.update(ctx, key, etag, write)
 	if strings.HasPrefix(etag, "W/") && errors.Is(err, storeapi.ErrPreconditionFailed) {
@@ -136,10 +136,10 @@ type question struct {
 // etagMark is shorter than what is written, because another version may ask with other words.
 var etagMark = probe.Mark{Begins: "How does this server", Whose: "leasehold's"}
 
-// learn asks the server for its dialect, with an object beside key that stays. A condition that the
-// server ignores must not meet an object that matters. The caller holds o.learning.
+// learn asks the server for its dialect, with an object next to key that stays. A condition that
+// the server ignores must not meet an object that matters. The caller holds o.learning.
 func (o Objects) learn(ctx context.Context, key string) (dialect, error) {
-	own := probe.Beside(key, "etag")
+	own := probe.Near(key, "etag")
 	body := []byte(etagMark.Begins + " want ETags? leasehold has asked it, and needs this object no more.")
 	q := &o.question
 	if q.etag == "" && !q.there {
@@ -175,7 +175,7 @@ func (o Objects) learn(ctx context.Context, key string) (dialect, error) {
 			return asReceived, nil
 		case q.asked == 2 && refused:
 			*q = question{}
-			return asReceived, nil // as far as can be told: it takes neither
+			return asReceived, nil // as far as can be seen: it takes neither
 		case forms[q.asked] == noVersion && !refused:
 			*q = question{}
 			return unknown, errors.New("the server takes a wrong ETag if it has no quotes: it is not safe")

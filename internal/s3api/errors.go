@@ -166,7 +166,7 @@ func passes(code string) bool {
 	return throttled || timedOut || passing[code]
 }
 
-// passing are the codes that pass beside those that the SDK itself retries.
+// passing are the codes that pass, in addition to the codes that the SDK itself retries.
 var passing = map[string]bool{
 	"RequestTimeTooSkewed": true,
 	"ExpiredToken":         true, "ExpiredTokenException": true, "TokenRefreshRequired": true, "RequestExpired": true,
@@ -202,15 +202,15 @@ func unsent(err error) (hint string, passes bool) {
 	return hint, passes
 }
 
-// credentials reports whether it was the client's credentials that could not be had. Whatever HTTP
-// status is in such an error is that of another service.
+// credentials reports whether it was the client's credentials that could not be had. The HTTP
+// status in such an error comes from another service.
 func credentials(err error) bool {
 	op, ok := errors.AsType[*smithy.OperationError](err)
 	return ok && op.Err != nil && strings.HasPrefix(op.Err.Error(), "get identity: ")
 }
 
-// noCredentials tells credentials that are missing from those that could not be had yet. An answer
-// of the service that has them, or a setting, says that they are missing. A service that is
+// noCredentials distinguishes missing credentials from credentials that could not be had yet. An
+// answer of the service that has them, or a setting, says that they are missing. A service that is
 // overloaded, unknown or not reached says nothing.
 func noCredentials(err error) (hint string, passes bool) {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {

@@ -36,7 +36,7 @@ type Objects struct {
 // Usable returns why no request can be sent.
 func (o Objects) Usable() error {
 	if o.Bucket == nil {
-		return Bad("the S3Store is nil or empty: make one with NewS3Store")
+		return Bad("the S3Store is nil or empty (make one with NewS3Store)")
 	}
 	return o.Wrong
 }
@@ -48,7 +48,7 @@ type Object struct {
 	Age  time.Duration
 }
 
-// timeout is that of a request whose context has no deadline.
+// timeout bounds a request whose context has no deadline.
 const timeout = 10 * time.Second
 
 func deadline(ctx context.Context) (context.Context, context.CancelFunc) {

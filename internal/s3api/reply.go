@@ -19,8 +19,8 @@ func (b *Bucket) Genuine(op Op, key string, etag *string, meta middleware.Metada
 	return b.judge(op, key, notAReply(meta, etag))
 }
 
-// GenuineObject is Genuine for a GET or a HEAD of an object that may have any content type, even
-// that of a web page.
+// GenuineObject is Genuine for a GET or a HEAD of an object. The object may have any content type,
+// even text/html.
 func (b *Bucket) GenuineObject(key string, etag *string, meta middleware.Metadata) error {
 	why := otherStatus(meta, http.StatusOK)
 	if why == nil {

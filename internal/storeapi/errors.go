@@ -46,8 +46,8 @@ func (e *Error) Error() string {
 	return text
 }
 
-// Advice returns the hint, for a program that shows it apart from the error, or "". Errors of other
-// modules have it too.
+// Advice returns the hint, for a program that shows it separately from the error, or "". Errors of
+// other modules have it too.
 func (e *Error) Advice() string { return e.Hint }
 
 // Unwrap returns the kind, if there is one, and the cause.
@@ -72,7 +72,7 @@ func Refused(err error) bool {
 	return errors.Is(err, ErrPreconditionFailed) || errors.Is(err, ErrNotExist)
 }
 
-// TooLarge is the error of a body of so many bytes that is not sent.
+// TooLarge is the error of a body that is not sent because of its size in bytes.
 func TooLarge(doing string, size, limit int) error {
-	return &Error{Doing: doing, Kind: ErrPermanent, Cause: fmt.Errorf("%d bytes are over the limit of %d", size, limit)}
+	return &Error{Doing: doing, Kind: ErrPermanent, Cause: fmt.Errorf("%d bytes exceed the limit of %d", size, limit)}
 }

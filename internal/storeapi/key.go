@@ -13,8 +13,8 @@ const MaxToken = 1<<53 - 1
 // MaxKey is the length of the longest key, in bytes.
 const MaxKey = 1024
 
-// OwnNames begins the last path segment of objects that the library writes beside those of its
-// user, as ".leasehold-etag".
+// OwnNames begins the last path segment of objects that the library writes next to the user's
+// objects, as ".leasehold-etag".
 const OwnNames = ".leasehold-"
 
 // BadKey says what is wrong with a key that stores would read differently from one another, or that
@@ -29,7 +29,7 @@ func BadKey(key string) string {
 		return "is not valid UTF-8"
 	case strings.ContainsFunc(key, unicode.IsControl):
 		return "has a control character"
-	// beside control characters, these are all that XML 1.0 cannot carry
+	// except control characters, these are all that XML 1.0 cannot carry
 	case strings.ContainsAny(key, "\ufffe\uffff"):
 		return "has the character U+FFFE or U+FFFF, which no list of keys can show"
 	case strings.Contains(key, `\`):
@@ -49,12 +49,12 @@ func BadKey(key string) string {
 	return ""
 }
 
-// MembersFolder stands between the key of a table of package locktable and the name of a member in
-// the key of that member's lock. The key of the table alone must not be a folder, because some
-// servers refuse an object below another.
+// MembersFolder separates the key of a table of package locktable from the name of a member, in the
+// key of that member's lock. The key of the table alone must not be a folder, because some servers
+// refuse an object below another.
 const MembersFolder = ".members/"
 
-// MemberAt tells whether a key is that of the lock of a table's member, and of which.
+// MemberAt reports whether a key belongs to the lock of a table's member, and to which member.
 func MemberAt(key string) (table, member string, ok bool) {
 	i := strings.LastIndex(key, MembersFolder)
 	if i <= 0 {

@@ -15,8 +15,8 @@ func Passing(ctx context.Context, err error) bool {
 	return err != nil && ctx.Err() == nil && !Refused(err) && !errors.Is(err, ErrConflict) && !Permanent(err)
 }
 
-// Patiently sends a request up to so many times, while it fails for a reason that passes by itself.
-// again says whether an earlier attempt may have landed.
+// Patiently sends a request up to this number of times, while it fails for a reason that passes by
+// itself. again says whether an earlier attempt may have landed.
 func Patiently(ctx context.Context, times int, send func(again bool) error) error {
 	for try := 1; ; try++ {
 		err := send(try > 1)
@@ -29,8 +29,8 @@ func Patiently(ctx context.Context, times int, send func(again bool) error) erro
 	}
 }
 
-// Rest waits after so many attempts. The third rest brings the sum over a second, because some
-// servers take one write of an object a second.
+// Rest waits after this number of attempts. The third rest brings the sum to more than a second,
+// because some servers take one write of an object a second.
 func Rest(ctx context.Context, tries int) error {
 	d := min(250*time.Millisecond<<min(tries-1, 4), time.Second)
 	return Pause(ctx, d*3/4+rand.N(d/2))

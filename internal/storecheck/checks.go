@@ -16,7 +16,7 @@ import (
 const createRace = "create-race"
 
 var checks = []Check{
-	{"missing", "a missing object is told apart, and not updated", func(p trial) error {
+	{"missing", "a missing object is reported, and not updated", func(p trial) error {
 		if _, err := p.get(); !errors.Is(err, storeapi.ErrNotExist) {
 			return fmt.Errorf("a Get of a missing key must return ErrNotExist; it returned: %w", orUnexpected(err))
 		}

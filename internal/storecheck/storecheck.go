@@ -56,7 +56,7 @@ type object struct {
 	age  time.Duration
 }
 
-// Of is a leasehold.Store as the checks see it. parts takes its objects apart.
+// Of is a leasehold.Store as the checks see it. parts returns the parts of an object.
 func Of[O any](s objects[O], tellsAge bool, parts func(O) (body []byte, etag string, age time.Duration)) *Store {
 	read := func(ctx context.Context, key string) (object, error) {
 		o, err := s.Get(ctx, key)
@@ -74,8 +74,8 @@ func (s *Store) get(ctx context.Context, key string) (o object, err error) {
 	return o, err
 }
 
-// put sends body, which nobody else writes, over the version of an ETag, or a create if that is
-// empty. If a repetition is refused, an earlier attempt may have landed.
+// put sends body, which no other process writes, over the version of an ETag, or a create if that
+// is empty. If a repetition is refused, an earlier attempt may have landed.
 func (s *Store) put(ctx context.Context, key string, body []byte, over string) (etag string, err error) {
 	err = s.patiently(ctx, func(again bool) (err error) {
 		etag, err = probe.Put(ctx, s.writes, key, body, over)
@@ -110,7 +110,7 @@ func (s *Store) patiently(ctx context.Context, send func(again bool) error) erro
 // that passes by itself.
 const patience = 10
 
-// Check is one thing that a store must do, tried out on a key of its own.
+// Check is one thing that a store must do, tried out on a separate key.
 type Check struct {
 	Name, Why string
 	run       func(trial) error
@@ -119,7 +119,7 @@ type Check struct {
 // All returns the checks.
 func All() []Check { return slices.Clone(checks) }
 
-// Run tries the check out on key, with so many concurrent writers in each of so many races.
+// Run tries the check out on key. ways is the number of concurrent writers in each race.
 func (c Check) Run(ctx context.Context, s *Store, key string, ways, rounds int) error {
 	return c.run(trial{
 		ctx: ctx, s: s, key: key, ways: ways, rounds: rounds, run: rand.Text(), written: new(string),
@@ -131,8 +131,8 @@ var ErrDeleteIgnored = errors.New("conditional deletes are not enforced")
 
 // ErrCreatesOnly is the error of a store that refuses creates as it must, and does not do so with
 // updates, or has none.
-var ErrCreatesOnly = errors.New("the store enforces the conditions of creates alone: use package createonly, which " +
-	"keeps locks there")
+var ErrCreatesOnly = errors.New("the store enforces the conditions of creates alone (use package createonly, which " +
+	"keeps locks there)")
 
 // LongestSuffix is as long as what comes after keyPrefix in the keys of Run.
 const LongestSuffix = "-create-race-0123456789"
@@ -152,7 +152,7 @@ func Run(ctx context.Context, s *Store, keyPrefix string) (report Report, err er
 	var problems []error
 	puts, deletes := true, removes
 	noUpdates, creates := false, false
-	clock := Check{"clock", "no object is told older than it is", func(p trial) (err error) {
+	clock := Check{"clock", "no object is reported older than it is", func(p trial) (err error) {
 		report.ServerClock, err = p.clock()
 		return err
 	}}
@@ -205,7 +205,7 @@ func Run(ctx context.Context, s *Store, keyPrefix string) (report Report, err er
 	return report, errors.Join(problems...)
 }
 
-// clear deletes whatever stands at key, which is likely to have that ETag, unless it is "".
+// clear deletes the object at key, which probably has that ETag, unless it is "".
 func clear(ctx context.Context, s *Store, key, etag string) error {
 	if etag != "" {
 		if err := s.remove(ctx, key, etag); !errors.Is(err, storeapi.ErrPreconditionFailed) {

@@ -19,7 +19,7 @@ type trial struct {
 	key          string
 	ways, rounds int     // concurrent writers in a race, and how many races
 	run          string  // begins what this run of the check writes
-	written      *string // ETag of the object, as mustShow was told it last; "" if it was not
+	written      *string // ETag of the object, as given to mustShow last; "" if it was not
 	shared       bool    // the object may exist already, is never deleted, and other processes may check with it too
 }
 
@@ -102,7 +102,7 @@ func (p trial) mayDelete() (bool, error) {
 	return false, nil // refused all the time
 }
 
-// What is known of the ages told, in a Report.
+// What is known of the reported ages, in a Report.
 const (
 	ClockNotUsed    = "not used"
 	ClockConsistent = "consistent"
@@ -128,16 +128,15 @@ func (p trial) clock() (verdict string, err error) {
 		switch {
 		case err != nil:
 			return "", err
-		case o.etag != etag && p.foreign(o.body): // somebody else's check: write again
+		case o.etag != etag && p.foreign(o.body): // another process checks: write again
 			if etag = ""; tries > 2*clockLooks {
 				return "", probe.ErrDisturbed
 			}
 		case o.etag != etag:
 			return "", otherETag(o.etag, etag)
 		case o.age < 0 || o.age > elapsed:
-			return ClockWrong, probe.Unsafe("an object written less than %v ago is told to be %v old: Date and "+
-				"Last-Modified do not come from "+
-				"one clock, or a proxy writes its own Date (remove WithServerClock)",
+			return ClockWrong, probe.Unsafe("an object written less than %v ago is reported to be %v old: Date "+
+				"and Last-Modified do not come from one clock, or a proxy writes its own Date (remove WithServerClock)",
 				elapsed.Round(time.Millisecond), o.age)
 		default:
 			if told = told || o.age > 0; !told {

@@ -17,14 +17,14 @@ import (
 // Kind is what an object is for.
 type Kind string
 
-// The kinds of objects of this module that users give a key. Their content tells them apart.
+// The kinds of objects of this module that users give a key. Their content shows the kind.
 const (
 	Lock  Kind = "a lock of package leasehold"
 	Table Kind = "a table of package locktable"
 	Mark  Kind = "a fencing mark of package fencehttp"
 )
 
-// KindOf returns the kind of an object, also of one that was cut off or changed since. It returns
+// KindOf returns the kind of an object, even of one that was cut off or changed since. It returns
 // "" if nothing in the object says what it is.
 func KindOf(body []byte) Kind {
 	text := trim(body)
@@ -41,9 +41,9 @@ func KindOf(body []byte) Kind {
 	return ""
 }
 
-// Misplaced returns an error that says what stands under a key where an object of a kind was
-// expected: Lock or Table, or Mark in place of one of these. It returns nil if it is such an
-// object, or one that was damaged. What has no content at all may have been a lock.
+// Misplaced returns an error that names the content of an object that is not of the kind that was
+// wanted, Lock or Table. It returns nil if the object is of that kind, or was before it was
+// damaged. An object without content may have been a lock.
 func Misplaced(want Kind, body []byte) error {
 	found := KindOf(body)
 	if found == want || want == Lock && begins(trim(body)) {
@@ -81,7 +81,7 @@ var (
 	overwrite = map[Kind]string{
 		Lock: `use another key; or, if it was this lock, write {"expires_at":0,"token":N} over it with the store's ` +
 			"own tools, where N is no lower than any token of the lock",
-		Table: "use another key; or, if it was this table, delete it with the store's own tools while nobody uses it",
+		Table: "use another key; or, if it was this table, delete it with the store's own tools while it is unused",
 	}
 )
 

@@ -11,7 +11,7 @@ import (
 // Process is the name of a process, with which the nonces of all its Locks begin.
 type Process string
 
-// NewProcess returns a Process that no other one is taken for.
+// NewProcess returns a Process that differs from every other one.
 func NewProcess() Process { return Process(rand.Text()[:16] + ".") }
 
 // ThisProcess is the one of all Locks, except in tests of several.
@@ -21,10 +21,10 @@ var ThisProcess = NewProcess()
 // with its type.
 var Option any
 
-// NewNonce returns a text that stands in no other write. All of it that counts is drawn for this
-// one write, because a machine may be copied with all that its processes remember, and both copies
-// go on. They may draw the same random bytes until the kernel of each has new random input of its
-// own. Then the time of the draw, in nanoseconds, still tells the two apart.
+// NewNonce returns a text that no other write has. All of it that counts is drawn for this one
+// write, because a machine may be copied with all that its processes remember, and both copies
+// continue. They may draw the same random bytes until the kernel of each has new random input.
+// Until then, the time of the draw, in nanoseconds, distinguishes the two.
 func (p Process) NewNonce() string {
 	var random [16]byte
 	_, _ = rand.Read(random[:]) // which never fails

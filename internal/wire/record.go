@@ -1,6 +1,6 @@
 // Package wire is the published format of a lock object: one JSON record, read strictly, so that
-// nothing else is ever taken for a lock that is free. It also tells what an object is that is no
-// record.
+// nothing else is ever taken for a lock that is free. It also names the content of an object that
+// is not a record.
 package wire
 
 import (
@@ -80,7 +80,7 @@ func (r Record) Encode() ([]byte, error) {
 
 // Decode reads a record. It ignores members that it does not know. Anything else that is not
 // exactly a record, such as a negative or overflowing number, is an error that matches
-// ErrCorruptRecord. If it is no record at all, the error says what it is: see Misplaced.
+// ErrCorruptRecord. If body is not a record at all, the error names its content: see Misplaced.
 func Decode(body []byte) (Record, error) {
 	rec, err := decode(body)
 	if err != nil {
@@ -94,13 +94,13 @@ func decode(body []byte) (Record, error) {
 		return Record{}, fmt.Errorf("%w: "+format, append([]any{storeapi.ErrCorruptRecord}, args...)...)
 	}
 	if len(body) > MaxSize {
-		return corrupt("%d bytes are over the limit of %d", len(body), MaxSize)
+		return corrupt("%d bytes exceed the limit of %d", len(body), MaxSize)
 	}
 	if !utf8.Valid(body) {
 		return corrupt("not UTF-8")
 	}
-	// Members are read one by one: into a struct, encoding/json would take "Expires_At" or "TTL"
-	// for ours.
+	// Members are read one by one: into a struct, encoding/json would also accept "Expires_At" or
+	// "TTL".
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(body, &members); err != nil {
 		return corrupt("not a JSON record: %w", err)
@@ -124,7 +124,7 @@ func decode(body []byte) (Record, error) {
 	} {
 		if member, ok := members[m.name]; ok {
 			if size := encodedSize(member); size > m.limit {
-				return corrupt("%s of %d bytes is over the limit of %d", m.name, size, m.limit)
+				return corrupt("%s of %d bytes exceeds the limit of %d", m.name, size, m.limit)
 			}
 			if err := json.Unmarshal(member, m.into); err != nil {
 				return corrupt("%s: %w", m.name, err)
@@ -151,7 +151,7 @@ func decode(body []byte) (Record, error) {
 		return corrupt("token %v is not an integer between 0 and 2^53-1", token)
 	}
 	if len(o.Payload) > MaxPayload {
-		return corrupt("payload of %d bytes is over the limit of %d", len(o.Payload), MaxPayload)
+		return corrupt("payload of %d bytes exceeds the limit of %d", len(o.Payload), MaxPayload)
 	}
 	return Record{
 		ExpiresAt:  fromEpoch(*expires),

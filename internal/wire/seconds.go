@@ -39,7 +39,7 @@ func (s seconds) duration() time.Duration {
 }
 
 // epoch is t in seconds since the Unix epoch, to the microsecond, as the protocol writes them. It
-// is 0 only for the zero Time, however wrong the clock was that told t.
+// is 0 only for the zero Time, however wrong the clock was that t came from.
 func epoch(t time.Time) seconds {
 	if t.IsZero() {
 		return 0
@@ -54,7 +54,7 @@ func fromEpoch(sec seconds) time.Time {
 	if sec == 0 {
 		return time.Time{}
 	}
-	whole, fraction := math.Modf(float64(sec)) // apart, to lose no digits in far years
+	whole, fraction := math.Modf(float64(sec)) // separately, to lose no digits in far years
 	t := time.Unix(int64(whole), int64(math.Round(fraction*1e6))*1000)
 	if first := time.UnixMicro(1); t.Before(first) {
 		return first

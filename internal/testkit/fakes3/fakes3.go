@@ -244,7 +244,7 @@ func (s *Server) whole(r *http.Request) ([]byte, *apiError) {
 	return body, nil
 }
 
-// hasChecksum reports whether a write has one of the checksums that S3 takes in place of an MD5.
+// hasChecksum reports whether a write has one of the checksums that S3 takes instead of an MD5.
 func hasChecksum(h http.Header) bool {
 	for name := range h {
 		if strings.HasPrefix(name, "X-Amz-Checksum-") {

@@ -17,9 +17,9 @@ import (
 	"time"
 )
 
-// Link is a TCP connection that can fall silent: what is sent over it arrives nowhere, and nobody
-// is told, as behind a firewall that has forgotten a connection. Connections that are made later
-// work. It leads to a server that speaks HTTP/2 over TLS.
+// Link is a TCP connection that can fall silent: what is sent over it arrives nowhere, and no end
+// learns of that, as behind a firewall that has forgotten a connection. Connections that are made
+// later work. It leads to a server that speaks HTTP/2 over TLS.
 type Link struct {
 	server   *httptest.Server
 	listener net.Listener

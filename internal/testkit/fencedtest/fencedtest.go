@@ -45,7 +45,7 @@ func Run(t *testing.T, b Backend) {
 	t.Run("races", b.races)
 }
 
-// Read returns the body of an object, and what else Get tells of it.
+// Read returns the body of an object, and what else Get returns of it.
 func Read(t *testing.T, s *fenced.Store, key string) (string, *fenced.Object) {
 	t.Helper()
 	o, err := s.Get(t.Context(), key)

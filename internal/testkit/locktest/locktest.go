@@ -13,7 +13,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 )
 
-// Process returns a lock of a process with that name, over a connection of its own, and what cuts
+// Process returns a lock of a process with that name, over a separate connection, and what cuts
 // this connection and joins it again.
 type Process func(name string) (lock *leasehold.Lock, cut func(bool))
 
@@ -53,7 +53,7 @@ func LeaderCutOff(t *testing.T, ttl time.Duration, process Process) {
 		case name := <-led:
 			return name
 		case <-time.After(20 * ttl):
-			t.Fatal("nobody leads")
+			t.Fatal("no process leads")
 			return ""
 		}
 	}

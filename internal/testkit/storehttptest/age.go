@@ -29,8 +29,8 @@ func (d dated) RoundTrip(r *http.Request) (*http.Response, error) {
 	return reply, err
 }
 
-// Ages checks that an age is told by the two times of one answer alone. A Date that is none may
-// also be an error that passes.
+// Ages checks that an age comes from the two times of one answer alone. A Date that is not a date
+// may also be a temporary error.
 func (s Store) Ages(t *testing.T) {
 	const noon, plus10, plus2 = "Tue, 06 Oct 2026 12:00:00 GMT", "Tue, 06 Oct 2026 12:00:10 GMT",
 		"Tue, 06 Oct 2026 12:00:02 GMT"

@@ -17,14 +17,14 @@ import (
 	"github.com/leasehold-go/leasehold/internal/testkit/faultproxy"
 )
 
-// Page is that of a proxy, or of a web site.
+// Page is a page as a proxy or a web site sends it.
 const Page = "<!DOCTYPE html><html><body><p>Please log in.</body></html>"
 
 // Reply is one that is not the server's, or not known to be.
 type Reply struct {
 	Answer http.HandlerFunc
 	Fine   string // calls for which it is a good answer, separated by spaces
-	Passes bool   // nobody need look for another endpoint: the error has no hint, and is never final
+	Passes bool   // the endpoint may be right: the error has no hint, and is never final
 }
 
 // Status is an answer with this status and body.
@@ -145,9 +145,9 @@ func Network(t *testing.T) http.RoundTripper {
 	return connections
 }
 
-// Endpoints checks that a newcomer's mistakes are told at once, with the cause and what to do. If
-// http is spoken to a port of https, the error says httpsPort. More are endpoints that cannot work,
-// and what the errors say.
+// Endpoints checks that mistakes in the settings are reported at once, with the cause and what to
+// do. If http is spoken to a port of https, the error says httpsPort. More are endpoints that
+// cannot work, and what the errors say.
 func (s Store) Endpoints(t *testing.T, httpsPort string, more map[string][]string) {
 	plain := httptest.NewServer(Status(200, Page))
 	defer plain.Close()

@@ -19,13 +19,13 @@ import (
 	"github.com/leasehold-go/leasehold/internal/testkit/faultproxy"
 )
 
-// Key is that of the objects.
+// Key is the key of the objects.
 const Key = "locks/service"
 
 // Store is a Store under test.
 type Store struct {
-	// New returns a store on a client that repeats failed requests, unless the store tells it not
-	// to. A slack is for the option WithServerClock, and 0 means that it is not given.
+	// New returns a store on a client that repeats failed requests, unless the store forbids that.
+	// A slack is for the option WithServerClock, and 0 means that it is not given.
 	New func(t *testing.T, endpoint string, over http.RoundTripper, slack time.Duration) leasehold.Store
 	// Server returns a strict server without objects, and what writes one there by another way.
 	Server func() (server http.Handler, plant func(key string, body []byte))

@@ -23,19 +23,19 @@ func WithTableClock(c clock.Clock) locktable.Option {
 	return clock.TableOption.(func(clock.Clock, leasehold.Option) locktable.Option)(c, WithClock(c))
 }
 
-// NewProcess makes the locks that get it those of one process, which is not the one of all other
-// locks.
+// NewProcess makes the locks that get it belong to one process, which is not the process of all
+// other locks.
 func NewProcess() leasehold.Option {
 	return wire.Option.(func(wire.Process) leasehold.Option)(wire.NewProcess())
 }
 
-// WithPartSize makes bodies of over so many bytes go to S3 in parts.
+// WithPartSize makes larger bodies go to S3 in parts.
 func WithPartSize(bytes int64) fenced.Option {
 	return storeapi.PartSize.(func(int64) fenced.Option)(bytes)
 }
 
 // NewMemStore is leasehold.NewMemStore. With contentETags, equal bodies have equal ETags, as S3 has
-// it for plain objects. With tellsAge, Get tells the exact Age of an object.
+// it for plain objects. With tellsAge, Get reports the exact Age of an object.
 func NewMemStore(contentETags, tellsAge bool) leasehold.Store {
 	return memstore.Store.(func(*memstore.Objects) leasehold.Store)(&memstore.Objects{
 		Limit: leasehold.MaxObjectSize, ContentETags: contentETags, TellsAge: tellsAge,

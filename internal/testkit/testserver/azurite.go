@@ -21,7 +21,7 @@ type Azurite struct {
 // of the API that Azurite refuses without it.
 const AnyAPIVersion = "--skipApiVersionCheck"
 
-// StartAzurite starts an Azurite for one test, in memory, with an account of its own. Azurite is a
+// StartAzurite starts an Azurite for one test, in memory, with a separate account. Azurite is a
 // Node package: npm install -g azurite. Where it is not installed, the test is [Missing] an
 // azurite.
 func StartAzurite(tb testing.TB, flags ...string) Azurite {

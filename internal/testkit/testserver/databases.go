@@ -34,8 +34,8 @@ func StartRedis(tb testing.TB) (Database, error) {
 	return Database{addr, versionOf(tb, program)}, nil
 }
 
-// StartPostgres starts a PostgreSQL for one test, with data of its own. Its user and its database
-// are postgres, without a password. An error says that it is not installed.
+// StartPostgres starts a PostgreSQL for one test, with separate data. Its user and its database are
+// postgres, without a password. An error says that it is not installed.
 func StartPostgres(tb testing.TB) (Database, error) {
 	tb.Helper()
 	installed, _ := filepath.Glob("/usr/lib/postgresql/*/bin/postgres")

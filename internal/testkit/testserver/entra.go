@@ -58,9 +58,9 @@ func EntraToken(audience string) string {
 		base64.RawURLEncoding.EncodeToString(claims) + ".unsigned"
 }
 
-// ManagedIdentity starts an endpoint that gives a token for that audience to whoever wants one for
-// storage, as Azure's App Service has one. It returns the environment in which Azure's SDK finds
-// it.
+// ManagedIdentity starts an endpoint that gives a token for that audience to every client that
+// wants one for storage, as Azure's App Service has one. It returns the environment in which
+// Azure's SDK finds it.
 func ManagedIdentity(tb testing.TB, audience string) map[string]string {
 	const secret, resource = "the secret of an identity", "https://storage.azure.com"
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -58,7 +58,7 @@ func debianProgram(tb testing.TB, name, pkg string) string {
 	return program
 }
 
-// listens waits until somebody listens at addr. why says why nobody does.
+// listens waits until a server listens at addr. why says why none does.
 func listens(tb testing.TB, addr string, why func() []byte) {
 	tb.Helper()
 	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
@@ -68,7 +68,7 @@ func listens(tb testing.TB, addr string, why func() []byte) {
 			return
 		}
 		if time.Since(began) > 10*time.Second {
-			tb.Fatalf("testserver: nobody listens: %v\n%s", err, why())
+			tb.Fatalf("testserver: no server listens: %v\n%s", err, why())
 		}
 	}
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // StartNginx starts nginx as a proxy in front of the server at the URL upstream for one test, and
-// returns its URL. directives stand in its location, such as "proxy_set_header Accept-Encoding
+// returns its URL. directives go into its location, such as "proxy_set_header Accept-Encoding
 // gzip;". Debian's package is nginx-light. Where nginx is not installed, the test is [Missing] an
 // nginx.
 func StartNginx(tb testing.TB, upstream, directives string) (url string) {

@@ -83,8 +83,8 @@ var reserved struct {
 }
 
 // freeAddr returns a loopback address whose port no other test process gets as long as this one
-// lives. MinIO shares its port with any other server that asks for the same one in the same way,
-// and each of the two then answers some of the other's requests.
+// runs. MinIO shares its port with any other server that asks for the same one in the same way, and
+// each of the two then answers some of the other's requests.
 func freeAddr() (string, error) {
 	reserved.mu.Lock()
 	defer reserved.mu.Unlock()

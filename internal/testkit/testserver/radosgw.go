@@ -16,7 +16,7 @@ import (
 //go:embed radosgw.sh
 var radosgwScript string
 
-// Radosgw starts Ceph's S3 gateway for one test, with a cluster of its own in memory. Its programs
+// Radosgw starts Ceph's S3 gateway for one test, with a separate cluster in memory. Its programs
 // come from Debian's packages: see "make radosgw". Where they are not installed, the test is
 // [Missing] a radosgw.
 func Radosgw(tb testing.TB) S3 {

@@ -80,7 +80,7 @@ func (s S3) Bucket(tb testing.TB) string {
 	return name
 }
 
-// Notify makes a server with [S3.Queues] tell each of them about every PUT of an object whose key
+// Notify makes a server with [S3.Queues] inform each of them of every PUT of an object whose key
 // has the prefix.
 func (s S3) Notify(tb testing.TB, bucket, prefix string) {
 	tb.Helper()

@@ -45,7 +45,7 @@ const (
 )
 
 // withoutRace are the directories whose tests start programs, render pages or run on one goroutine.
-// Their code is tested with the race detector where it lives.
+// Their code is tested with the race detector where it is defined.
 var withoutRace = []string{"itest", "cmd", "bench", "docs", "examples", "azblobstore", "internal/tools",
 	"internal/proof/invariant", "internal/proof/mutants"}
 
@@ -57,7 +57,7 @@ func main() {
 	at := flag.Int("p", 2, "packages that are tested at once with the race detector, and as many without it")
 	// Several times what the slowest test takes on two busy cores. By night tests are longer.
 	patience := flag.Duration("patience", testsize.Pick(10*time.Minute, time.Hour),
-		"stop a package once none of its tests has started, printed or ended for so long")
+		"stop a package once none of its tests has started, printed or ended for this time")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -149,7 +149,7 @@ func run(ctx context.Context, short bool, at int, patience time.Duration, patter
 	return errors.Join(err, failed, context.Cause(ctx))
 }
 
-// list returns the packages with tests that the patterns name, by default those of the whole
+// list returns the packages with tests that the patterns name, by default the packages of the whole
 // workspace. What takes longest comes first.
 func list(patterns []string) ([]string, error) {
 	if len(patterns) == 0 {
@@ -195,7 +195,7 @@ func haveRace() bool {
 	return err == nil && os.Getenv("CGO_ENABLED") != "0"
 }
 
-// event is what "go test -json" tells: see "go doc test2json".
+// event is what "go test -json" reports: see "go doc test2json".
 type event struct {
 	Action, Package, Test, Output, ImportPath, FailedBuild string
 	Elapsed                                                float64
@@ -213,7 +213,7 @@ type board struct {
 	packages int
 	done     int
 	running  map[key]time.Time
-	heard    map[string]time.Time // when a package that is running last told anything
+	heard    map[string]time.Time // when a package that is running last reported anything
 	output   map[key][]string     // of tests that have not passed
 	took     map[key]float64
 	passed   int
@@ -345,7 +345,7 @@ func (b *board) again(err error, run func(pkg, pattern string) error) error {
 	for _, pkg := range slices.Sorted(maps.Keys(tests)) {
 		names := slices.DeleteFunc(tests[pkg], func(name string) bool { return name == "" })
 		pattern := "^(" + strings.Join(names, "|") + ")$"
-		if len(names) == 0 || b.cut[pkg] { // who knows which of its tests have run
+		if len(names) == 0 || b.cut[pkg] { // it is not known which of its tests have run
 			pattern = "."
 		}
 		fmt.Printf("again: %s %s\n", cmp.Or(dir(pkg), "."), pattern)
@@ -384,7 +384,7 @@ func (b *board) print(text string) {
 	fmt.Print(text)
 }
 
-// beat tells every ten seconds what is running, and stops what has told nothing for too long.
+// beat reports every ten seconds what is running, and stops what has been silent for too long.
 func (b *board) beat(done <-chan struct{}, patience time.Duration, stop context.CancelCauseFunc) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -421,7 +421,7 @@ func quit(pkg string) (found bool) {
 		info, err := buildinfo.ReadFile(exe)
 		env, _ := os.ReadFile(filepath.Dir(exe) + "/environ")
 		if err != nil || info.Path != pkg+".test" || !bytes.Contains(env, []byte(os.Getenv("LEASEHOLD_SKIPPED"))) {
-			continue // another's; that file has a name of its own in each run
+			continue // another's; that file has another name in each run
 		}
 		id, _ := strconv.Atoi(filepath.Base(filepath.Dir(exe)))
 		if p, err := os.FindProcess(id); err == nil && p.Signal(syscall.SIGQUIT) == nil {
@@ -457,7 +457,7 @@ func (b *board) status() string {
 		b.done, b.packages, what)
 }
 
-// summary tells what took longest, what failed, and how many tests there were.
+// summary reports what took longest, what failed, and how many tests there were.
 func (b *board) summary() {
 	slowest := func(what string, of func(test string) bool) {
 		keys := slices.DeleteFunc(slices.Collect(maps.Keys(b.took)), func(k key) bool { return !of(k.test) })

@@ -23,11 +23,11 @@ import (
 	"time"
 )
 
-// maxSize is the limit of the size of each published program, in bytes. The largest is that of
+// maxSize is the limit of the size of each published program, in bytes. The largest is for
 // darwin/amd64: 41.4 MB, of which 18.5 MB are machine code, 14.9 MB are Go's tables for stack
-// traces, and 6.0 MB are constants and types. Of the machine code 26 % is the standard library,
-// 25 % the SDK for S3, 22 % the client for Cloud Storage with gRPC and OpenTelemetry, 18 % the
-// client for Azure (two thirds of it Apache Arrow, for its lists of blobs), and 4 % leasehold.
+// traces, and 6.0 MB are constants and types. Of the machine code 26 % is the standard library, 25
+// % the SDK for S3, 22 % the client for Cloud Storage with gRPC and OpenTelemetry, 18 % the client
+// for Azure (two thirds of it Apache Arrow, for its lists of blobs), and 4 % leasehold.
 const maxSize = 40 << 20
 
 var platforms = []string{
@@ -57,7 +57,7 @@ func main() {
 }
 
 // build builds the program for these platforms, or for all if there are none. With a version each
-// must say that it is of this version, and gets what a release has beside it.
+// must say that it is of this version, and gets what a release has in addition.
 func build(dir string, on []string, version string) error {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -101,8 +101,8 @@ func compile(dir, platform string) (string, error) {
 	file := filepath.Join(dir, "leasehold-"+system+"-"+arch)
 	cmd := program("build", system, arch)
 	cmd.Args = append(cmd.Args, "-trimpath", "-ldflags=-s -w", "-o", file)
-	// In a repository go tells the program its version, or fails. In the files of an archive there
-	// is none to tell, and go does not know git's linked worktrees.
+	// In a repository go gives the program its version, or fails. The files of an archive have no
+	// version, and go does not know git's linked worktrees.
 	if info, err := os.Stat(".git"); err == nil && info.IsDir() {
 		cmd.Args = append(cmd.Args, "-buildvcs=true")
 	}

@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// pack makes what a release has beside the programs: an SBOM in the form of CycloneDX for each, of
-// the modules that are in that very program, and Debian's package of each that is for Linux. It
-// returns the files.
+// pack makes what a release has in addition to the programs: an SBOM in the form of CycloneDX for
+// each, of the modules that are in that very program, and Debian's package of each that is for
+// Linux. It returns the files.
 func pack(dir string, programs []string, version string) ([]string, error) {
 	tmp, err := os.MkdirTemp("", "pack")
 	if err != nil {
@@ -55,7 +55,8 @@ func pack(dir string, programs []string, version string) ([]string, error) {
 	return files, nil
 }
 
-// pages writes what a package has beside the program: its manual page, completions and licence.
+// pages writes what a package has in addition to the program: its manual page, completions and
+// licence.
 func pages(dir string) error {
 	here, err := compile(dir, runtime.GOOS+"/"+runtime.GOARCH)
 	if err != nil {

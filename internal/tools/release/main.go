@@ -29,7 +29,7 @@ import (
 
 const root = "github.com/leasehold-go/leasehold"
 
-// unpublished says of a module's directory that nobody imports it: it gets no tag.
+// unpublished says of a module's directory that no program imports it: it gets no tag.
 var unpublished = regexp.MustCompile(`^(bench|itest)$`)
 
 // A major version above 1 would need another module path.
@@ -132,7 +132,7 @@ func run(ctx context.Context, out io.Writer, dir, version string, check bool) er
 	}
 
 	if now, err := repo.run("git", "rev-parse", "HEAD"); err != nil || now != start {
-		return errors.Join(errors.New("HEAD has moved meanwhile: try again"), err)
+		return errors.Join(errors.New("HEAD has moved (try again)"), err)
 	}
 	if err := repo.refuse(mods, version); err != nil {
 		return err
@@ -189,7 +189,7 @@ func (p place) refuse(mods []module, version string) error {
 	if info, err := os.Stat(filepath.Join(p.dir, ".git")); err != nil {
 		return err
 	} else if !info.IsDir() {
-		return fmt.Errorf("%s is a linked worktree, where go cannot tell a program its version: release in the "+
+		return fmt.Errorf("%s is a linked worktree, where go cannot give a program its version: release in the "+
 			"repository or a clone", p.dir)
 	}
 	if !valid.MatchString(version) {
@@ -443,11 +443,12 @@ func (p place) writeSums(mods []module, sums map[string][]string) (changed bool,
 	return changed, nil
 }
 
-// outside is a place for modules of users, who get ours from the file-system proxy.
+// outside is a place for modules of users, which get this project's modules from the file-system
+// proxy.
 func (p place) outside(tmp, proxy string) (place, error) {
 	var env struct{ GOPROXY, GOMODCACHE, GONOSUMDB string }
 	err := p.json(&env, "go", "env", "-json", "GOPROXY", "GOMODCACHE", "GONOSUMDB")
-	// A module cache of its own, so that nothing of an unpublished version stays. What others have
+	// A separate module cache, so that nothing of an unpublished version stays. What others have
 	// published comes from the developer's cache, if it is there.
 	return place{ctx: p.ctx, env: []string{
 		"GOWORK=off", "GOMODCACHE=" + filepath.Join(tmp, "mod"), "GOBIN=" + filepath.Join(tmp, "bin"),

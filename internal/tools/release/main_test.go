@@ -185,7 +185,7 @@ func TestChangesMeanwhile(t *testing.T) {
 	t.Parallel()
 	fullOnly(t)
 	for meanwhile, want := range map[string]string{
-		"git commit --quiet --allow-empty -m meanwhile": "HEAD has moved meanwhile",
+		"git commit --quiet --allow-empty -m meanwhile": "HEAD has moved (try again)",
 		"echo package leasehold >new.go":                "the work tree is not clean (commit or remove):\n?? new.go",
 		"git tag child/v0.1.0":                          "child/v0.1.0 is already tagged",
 	} {

@@ -200,15 +200,11 @@ var ofTheCommand = strings.NewReplacer(
 	"check the endpoint and the region, and the bucket's name",
 	"leaderhttp: ", "",
 	`set "url" by leasehold.WithMetadata`, "start it with --listen",
-	"it is the URL of another process that follows: give each process one of its own",
-	"it is the URL of another process that follows: give each process an --advertise of its own",
-	"it is the URL of this process: give each process one of its own", "it is the URL of this process: give each "+
-		"process an --advertise of its own",
-	"the answer is not that of a Peer: serve it at /.leasehold/", "the answer is not that of leasehold: check the "+
-		"leader's --advertise",
+	"give each process a separate URL", "give each process a separate --advertise",
+	"the answer does not come from a Peer: serve one at /.leasehold/", "the answer does not come from leasehold: "+
+		"check the leader's --advertise",
 	"the client has no credentials", "there are no credentials",
 	"pass all of what Lease.Handle returned", "pass what acquire has printed",
-	", or see WithReclaim", "",
 	"package createonly keeps locks with creates alone, or a header in their place",
 	"if it has conditional creates, add createonly=1 to the parameters of the URL",
 	" (remove WithServerClock)", "",

@@ -20,10 +20,10 @@ var noneOfTheCommand = []string{
 	"WithHolder: the name is empty",          // --holder refuses it
 	"WithReclaim needs WithHolder",           // the command does not use it
 	"WithMinTTL: ", "WithServerClock: slack", // nor sets these otherwise
-	"bucket %q is a URL: give the bare name", "container %.200q is a URL", // a bucket comes from the host of a URL
+	"bucket %q is a URL (give the bare name", "container %.200q is a URL", // a bucket comes from the host of a URL
 	"was not made by NewLock", "NewFencedStore: ", "the S3Store is nil or empty",
-	"client is nil: make one with",
-	"no term has it: pass Lease.Token",                                        // --token is below the highest
+	"client is nil (make one with",
+	"no term has it (pass Lease.Token",                                        // --token is below the highest
 	"leaderhttp: the lock was not made by", "WithAllowedHosts does not allow", // it does not use that
 	"WithPreemption(", "WithPatience(", `set "public_url"`, // nor these
 }
