@@ -103,7 +103,8 @@ func (f front) with(c Claim) front {
 // capacity that counts is the claim's own. Behind one that goes by a smaller capacity it is that,
 // or a stream of those with the larger one would keep the other waiting for ever.
 func (f front) lets(c Claim, held int64) bool {
-	return held+f.weight+c.weight() <= min(cmp.Or(f.room, whole), c.room())
+	all := f.with(c)
+	return held+all.weight <= all.room
 }
 
 // lock is the index of one name: what would else take a walk through the whole table to find.

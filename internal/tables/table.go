@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"iter"
 	"maps"
-	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -271,7 +270,7 @@ func (t *Table) Leave(member uint64) bool {
 func (t *Table) Finish(nonce string, atLeast uint64) {
 	t.Revision = max(t.Revision, atLeast) + 1
 	t.Nonce = nonce
-	t.grant(math.MaxInt)
+	t.grant()
 }
 
 // Seal is Finish, and Encode of what is to be written. If the object would have more than limit
@@ -291,8 +290,7 @@ func (t *Table) Seal(nonce string, atLeast uint64, limit int) (body []byte, over
 	}
 	body = t.Encode()
 	if excess := len(body) - leasehold.MaxObjectSize; excess > 0 {
-		granted := t.retract(waited)
-		t.grant(max(granted-excess/t.tokenSize()-1, 0))
+		t.retract(waited, excess/t.tokenSize()+1)
 		body = t.Encode()
 	}
 	if size := len(body) + t.Reserve(); size > limit {
@@ -320,15 +318,15 @@ func (t *Table) Unfinished(size int) bool {
 	}
 	c := t.Clone()
 	waiting := len(c.waiting)
-	c.grant(1)
+	c.grant()
 	return len(c.waiting) < waiting
 }
 
 // grant walks those who wait, in order, and grants a request if each of its claims fits beside
-// those who hold and all earlier ones that stay waiting; but not more requests than most. So a
-// request is not passed by a later one that takes what it waits for. One walk is enough: to later
-// requests, an earlier one counts the same whether it holds or waits.
-func (t *Table) grant(most int) {
+// those who hold and all earlier ones that stay waiting. So a request is not passed by a later one
+// that takes what it waits for. One walk is enough: to later requests, an earlier one counts the
+// same whether it holds or waits.
+func (t *Table) grant() {
 	ahead := map[string]front{}
 	var stay []*Request
 	t.held = slices.DeleteFunc(t.held, (*Request).dropped)
@@ -336,13 +334,12 @@ func (t *Table) grant(most int) {
 		waits := func(c Claim) bool { return !ahead[c.Name].lets(c, t.locks[c.Name].held) }
 		switch {
 		case r.dropped():
-		case most == 0 || slices.ContainsFunc(r.Claims, waits):
+		case slices.ContainsFunc(r.Claims, waits):
 			stay = append(stay, r)
 			for _, c := range r.Claims {
 				ahead[c.Name] = ahead[c.Name].with(c)
 			}
 		default:
-			most--
 			t.held = append(t.held, r)
 			t.turn(r, t.Revision)
 		}
@@ -350,18 +347,14 @@ func (t *Table) grant(most int) {
 	t.waiting = stay
 }
 
-// retract takes back what this write has granted to those who waited before it, and returns how
-// many that were.
-func (t *Table) retract(waited []*Request) (granted int) {
-	t.waiting = waited
-	for _, r := range waited {
-		if r.Token != 0 {
-			granted++
-			t.turn(r, 0)
-		}
+// retract takes back the last grants of this write, up to this number. waited is the order of the
+// requests that waited before it.
+func (t *Table) retract(waited []*Request, grants int) {
+	for ; grants > 0 && len(t.held) > 0 && t.held[len(t.held)-1].Token == t.Revision; grants-- {
+		t.turn(t.held[len(t.held)-1], 0)
+		t.held = t.held[:len(t.held)-1]
 	}
-	t.held = t.held[:len(t.held)-granted]
-	return granted
+	t.waiting = slices.DeleteFunc(waited, func(r *Request) bool { return r.Token != 0 || r.dropped() })
 }
 
 // turn makes a request one that holds by this token, or one that waits if it is 0.
