@@ -16,6 +16,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/membership"
 	"github.com/leasehold-go/leasehold/internal/tables"
+	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
 )
 
 // copies are two processes that act under one term of one member, as a machine and a copy of it do
