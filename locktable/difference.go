@@ -46,12 +46,7 @@ func (c *committer) difference(last bool) *difference {
 		return nil
 	}
 	d.join = !joined && !c.tm.leaving
-	d.drop = strangers
-	for _, row := range rows {
-		if r := c.mine(row); r != nil && !c.wants(c.tm, r) {
-			d.drop = append(d.drop, row.ID)
-		}
-	}
+	d.drop = append(strangers, c.unwanted(rows)...)
 	if !c.tm.leaving {
 		for _, r := range c.inOrder() {
 			_, there := tab.Request(tables.ID{Member: n, Number: r.number})
@@ -65,6 +60,16 @@ func (c *committer) difference(last bool) *difference {
 		return nil
 	}
 	return d
+}
+
+// unwanted are the rows of this process that are to be dropped. The caller holds t.mu.
+func (c *committer) unwanted(rows []tables.Request) (ids []tables.ID) {
+	for _, row := range rows {
+		if r := c.mine(row); r != nil && r.state != held && (r.state != waiting || c.tm.leaving) {
+			ids = append(ids, row.ID)
+		}
+	}
+	return ids
 }
 
 // isOver reports whether the term of a member is known to have ended. Each earlier term of this

@@ -74,10 +74,10 @@ func (t *Table) claim(c tables.Claim) *Lock {
 	return &Lock{t: t, claims: []tables.Claim{c}, err: tables.CheckClaims([]tables.Claim{c})}
 }
 
-// names are the names of the locks.
-func (l *Lock) names() []string {
-	names := make([]string, len(l.claims))
-	for i, c := range l.claims {
+// names are the names of the locks that are claimed.
+func names(claims []tables.Claim) []string {
+	names := make([]string, len(claims))
+	for i, c := range claims {
 		names[i] = c.Name
 	}
 	return names
@@ -205,7 +205,7 @@ func (l *Lock) acquire(ctx, parent context.Context, try bool) (*Lease, error) {
 		if blocked := t.giveUp(r); blocked != nil {
 			return nil, t.named(fmt.Errorf("waiting: %w: %w", ended(ctx), blocked))
 		}
-		return nil, t.named(fmt.Errorf("waiting for %s: %w", list(l.names()), ended(ctx)))
+		return nil, t.named(fmt.Errorf("waiting for %s: %w", list(names(l.claims)), ended(ctx)))
 	}
 }
 

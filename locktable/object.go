@@ -90,12 +90,10 @@ func (c *committer) write(base *version, d *difference) {
 	c.mu.Lock()
 	events := c.settleResumed(nil)
 	c.mu.Unlock()
-	for _, e := range events {
-		c.observe(e)
-	}
+	c.observeAll(events)
 }
 
-// refused takes the error of a write.
+// writeFailed takes the error of a write.
 func (c *committer) writeFailed(base *version, d *difference, err error) {
 	switch {
 	case c.tm.working.Err() != nil:
@@ -169,7 +167,7 @@ func (v *version) is(other *version) bool {
 func (c *committer) read() {
 	begun := c.clock.Now().Mono
 	c.mu.Lock()
-	wakes, called := c.wakes, c.called
+	wakes, called, resuming := c.wakes, c.called, c.resumed.pending()
 	c.wakes, c.called = 0, false
 	if slot := c.wakeSlot(begun); called && slot <= begun && begun < c.readAt {
 		c.slot = slot
@@ -209,7 +207,7 @@ func (c *committer) read() {
 	}
 	// An edit by hand grants nothing. And a process that had this member before may have a write
 	// under way that leaves the table: a new revision refuses that write.
-	if edited && v.tab.Unfinished(v.size) || c.resuming() {
+	if edited && v.tab.Unfinished(v.size) || resuming {
 		c.mustWrite = true
 	}
 }

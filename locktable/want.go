@@ -40,7 +40,7 @@ type want struct {
 	termless  time.Duration       // monotonic time since which there is no term
 	hadTerm   bool                // since Run began
 	newest    *version            // that was seen; nil if none was
-	turn      turn                // as it tells it
+	turn      int                 // after how many wake-ups it may be this member's turn; 0 if it waits for nothing
 	calls     uint64              // that have asked for something
 	requests  map[uint64]*request // by number
 	wakes     int                 // wake-ups that came since the last request of the table began
@@ -133,9 +133,9 @@ func (r *request) watch() {
 
 // acquired returns the event of a lease that this process has now.
 func (w *want) acquired(r *request) Event {
-	return Event{
-		Kind: EventAcquired, Table: w.key, Token: r.token, Locks: r.names(), Duration: w.clock.Now().Mono - r.began,
-	}
+	e := w.event(EventAcquired, r)
+	e.Duration = w.clock.Now().Mono - r.began
+	return e
 }
 
 // tell wakes up the goroutine that waits for a change of the state. The caller holds t.mu.
@@ -154,6 +154,16 @@ func (r *request) endContext(cause error) {
 	}
 	if r.cancel != nil {
 		r.cancel(cause)
+	}
+}
+
+// ring tells the committer that it may have something to do. A ring during a step is heard after
+// it.
+func (w *want) ring() {
+	w.rings.Add(1)
+	select {
+	case w.bell <- struct{}{}:
+	default:
 	}
 }
 
@@ -188,8 +198,6 @@ func (w *want) end(r *request, err error) {
 	r.endContext(cmp.Or(err, leasehold.ErrReleased))
 	r.tell()
 }
-
-func (r *request) names() []string { return (&Lock{claims: r.claims}).names() }
 
 // size is about how many bytes of the table the request takes, and rather more.
 func (r *request) size() int {
@@ -228,7 +236,7 @@ func (w *want) renumber(r *request) {
 	w.requests[r.number] = r
 }
 
-// want adds a request to what this process wants.
+// ask adds a request to what this process wants.
 func (w *want) ask(r *request) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -280,11 +288,6 @@ func (w *want) mine(row tables.Request) *request {
 	return nil
 }
 
-// wants reports whether a request is to be in the table. The caller holds t.mu.
-func (*want) wants(tm *term, r *request) bool {
-	return r.state == held || r.state == waiting && !tm.leaving
-}
-
 // tellWanted closes the channel of Wanted once. The caller holds t.mu.
 func (w *want) tellWanted(r *request) {
 	select {
@@ -296,7 +299,7 @@ func (w *want) tellWanted(r *request) {
 
 // heldError names the members in the way of a request that waits in tab.
 func (w *want) heldError(tab *tables.Table, r *request, id tables.ID) error {
-	held := &HeldError{Table: w.key, Locks: r.names()}
+	held := &HeldError{Table: w.key, Locks: names(r.claims)}
 	for _, n := range tab.Behind(id, r.claims, func(uint64) bool { return true }) {
 		if m, ok := tab.Member(n); ok {
 			held.By = append(held.By, memberOf(m))

@@ -127,11 +127,7 @@ func (w *watcher) plan(tab *tables.Table, me uint64, asked []uint64, now time.Du
 			go w.look(l)
 		}
 	}
-	for len(w.owing) > 0 && w.under < maxLooks {
-		w.under++
-		go w.bury(w.owing[0])
-		w.owing = w.owing[1:]
-	}
+	w.buryOwed()
 	return at
 }
 
@@ -260,6 +256,16 @@ func (w *watcher) look(l *life) {
 	s.ended = w.clock.Now().Mono
 	w.saw <- s
 	w.ring()
+}
+
+// buryOwed removes objects that this process is to remove, as many as there is room for now. The end
+// of each rings.
+func (w *watcher) buryOwed() {
+	for len(w.owing) > 0 && w.under < maxLooks {
+		w.under++
+		go w.bury(w.owing[0])
+		w.owing = w.owing[1:]
+	}
 }
 
 // bury removes the object of a member that has ended.
@@ -399,11 +405,7 @@ func (w *watcher) await(tab *tables.Table, me uint64) {
 		w.hear()
 		if tab != nil {
 			w.know(tab, me)
-		}
-		for tab != nil && len(w.owing) > 0 && w.under < maxLooks {
-			w.under++
-			go w.bury(w.owing[0])
-			w.owing = w.owing[1:]
+			w.buryOwed()
 		}
 		if w.under == 0 {
 			return
