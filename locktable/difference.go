@@ -16,9 +16,9 @@ type difference struct {
 	ask    []*request
 }
 
-// nothing reports whether the write changes nothing, if it asks for this number of requests.
-func (d *difference) nothing(asked int) bool {
-	return asked+len(d.evict)+len(d.drop) == 0 && !d.join && !d.leaves
+// nothing reports whether the write changes nothing.
+func (d *difference) nothing() bool {
+	return len(d.ask)+len(d.evict)+len(d.drop) == 0 && !d.join && !d.leaves
 }
 
 // difference is what the table lacks of the entries that this process wants, and the entries that
@@ -56,7 +56,7 @@ func (c *committer) difference(last bool) *difference {
 			}
 		}
 	}
-	if d.nothing(len(d.ask)) {
+	if d.nothing() {
 		return nil
 	}
 	return d

@@ -32,7 +32,7 @@ func TestAnInvariantIsChecked(t *testing.T) {
 	build := func(id tables.ID) (err error) {
 		defer func() { err, _ = recover().(error) }()
 		tm := &term{named: named, working: t.Context()}
-		_, _, _, _ = newCommitter(tab, tm).build(base, &difference{drop: []tables.ID{id}})
+		_, _, _ = newCommitter(tab, tm).build(base, &difference{drop: []tables.ID{id}})
 		return nil
 	}
 	require.NoError(t, build(own))
@@ -47,7 +47,7 @@ func TestInvariantsOfAProcess(t *testing.T) {
 	check := func(functions int, d *difference) (err error) {
 		defer func() { err, _ = recover().(error) }()
 		tm := &term{named: named, functions: functions, working: t.Context()}
-		_, _, _, _ = newCommitter(tab, tm).build(base, d)
+		_, _, _ = newCommitter(tab, tm).build(base, d)
 		return nil
 	}
 	drop, leave := &difference{drop: []tables.ID{own}}, &difference{leaves: true}

@@ -38,12 +38,12 @@ func (c *committer) write(base *version, d *difference) {
 	if d == nil {
 		d = &difference{} // a new revision kills the write whose outcome is unknown
 	}
-	tab, body, asked, err := c.build(base, d)
+	tab, body, err := c.build(base, d)
 	switch {
 	case tab == nil:
 		c.read()
 		return
-	case d.nothing(asked) && !c.mustWrite:
+	case d.nothing() && !c.mustWrite:
 		return
 	case err != nil:
 		c.failed(true, err)
@@ -245,9 +245,9 @@ func (t *Table) tell(e Event, v *version) {
 	t.observe(e)
 }
 
-// build makes the next version of the table. Requests that cannot be part of it fail, if base was
-// read after they were made; otherwise build returns nil, and the table must be read first.
-func (c *committer) build(base *version, d *difference) (built *tables.Table, body []byte, asks int, err error) {
+// build makes the next version of the table. Requests that cannot be part of it leave d, and fail if
+// base was read after they were made; otherwise build returns nil, and the table must be read first.
+func (c *committer) build(base *version, d *difference) (built *tables.Table, body []byte, err error) {
 	failed := make(map[*request]error)
 	for {
 		tab := base.tab.Clone()
@@ -264,37 +264,34 @@ func (c *committer) build(base *version, d *difference) (built *tables.Table, bo
 		if d.join {
 			n = tab.Join(c.tm.entry)
 		}
-		asked := make([]*request, 0, len(d.ask))
-		for _, r := range d.ask {
-			if failed[r] != nil {
-				continue
-			}
-			if err := tab.Ask(tables.ID{Member: n, Number: r.number}, r.claims); err != nil {
+		d.ask = slices.DeleteFunc(d.ask, func(r *request) bool {
+			err := tab.Ask(tables.ID{Member: n, Number: r.number}, r.claims)
+			if err != nil {
 				failed[r] = err
-				continue
 			}
-			asked = append(asked, r)
-		}
+			return err != nil
+		})
 		c.mustHold(base, d)
 		body, over, err := tab.Seal(rand.Text()[:16], c.floor, c.maxSize)
 		if errors.Is(err, ErrFull) {
 			c.watcher.fullTill = c.clock.Now().Mono + c.ttl // the dead take room
 		}
-		if errors.Is(err, ErrFull) && len(asked) > 0 {
+		if errors.Is(err, ErrFull) && len(d.ask) > 0 {
 			// The last ones go, as many as the bytes over the limit are worth, and one at least.
-			for i := len(asked) - 1; i >= 0 && over > 0; i-- {
-				failed[asked[i]] = err
-				over -= asked[i].size()
+			for over > 0 && len(d.ask) > 0 {
+				last := d.ask[len(d.ask)-1]
+				failed[last], over = err, over-last.size()
+				d.ask = d.ask[:len(d.ask)-1]
 			}
 			continue
 		}
-		if postponed := c.fail(base, failed); postponed && d.nothing(len(asked)) && !c.mustWrite {
-			return nil, nil, 0, nil
+		if postponed := c.fail(base, failed); postponed && d.nothing() && !c.mustWrite {
+			return nil, nil, nil
 		}
 		if errors.Is(err, ErrFull) && !d.join && len(body) <= leasehold.MaxObjectSize { // it only frees
 			err = nil
 		}
-		return tab, body, len(asked), err
+		return tab, body, err
 	}
 }
 
