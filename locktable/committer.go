@@ -20,7 +20,7 @@ type committer struct {
 	awaitEnds func()                   // until the observer has heard which contexts the term's end has ended
 	foreign   map[uint64]time.Duration // numbers of rows of this term that this process did not ask for, since when
 	restored  bool                     // seen is older than what was seen before
-	lost      *race                    // a write that has failed, until a read tells why
+	lost      *race                    // a write that has failed, until a read shows why
 	outrun    bool                     // the last write has lost a race
 	pace      time.Duration            // between two versions, while others write
 	mustRead  bool                     // seen is not the current version, or is not known to be
@@ -179,8 +179,9 @@ func (c *committer) nextRead() {
 	c.readAt = c.clock.Now().Mono + wait
 }
 
-// turnOf is after how many wake-ups it is a member's turn: behind the requests in front of its first
-// request that wait for a lock for which it also waits. It is 0 if the member waits for nothing.
+// turnOf is after how many wake-ups it is a member's turn: behind the requests in front of its
+// first request that wait for a lock for which it also waits. It is 0 if the member waits for
+// nothing.
 func turnOf(tab *tables.Table, n uint64) (place int) {
 	mine := make(map[string]bool)
 	for q := range tab.Waiting() {

@@ -119,7 +119,7 @@ func (c *committer) detach() (done bool) {
 	}
 	var events []Event
 	for _, r := range c.inOrder() {
-		if r.state != held { // it was given back, and does not stand in the table any more
+		if r.state != held { // it was given back, and is not in the table any more
 			c.end(r, r.err)
 			continue
 		}

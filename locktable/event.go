@@ -30,7 +30,7 @@ const (
 	// faster
 	EventWrite    EventKind = "write"
 	EventAcquired EventKind = "acquired" // a request was granted, or its lease was resumed
-	EventReleased EventKind = "released" // a lease was freed by its holder
+	EventReleased EventKind = "released" // a lease was released by its holder
 	EventLost     EventKind = "lost"     // a lease has ended against its holder's will
 )
 

@@ -56,5 +56,5 @@ func TestInvariantsOfAProcess(t *testing.T) {
 	assert.NoError(t, check(0, leave))
 	assert.ErrorContains(t, check(2, leave), "2 functions run")
 	tab.requests[own.Number].state = held
-	assert.ErrorContains(t, check(0, drop), "is dropped while its lease goes on")
+	assert.ErrorContains(t, check(0, drop), "is dropped while its lease lasts")
 }

@@ -170,7 +170,7 @@ func (le *Lease) do(ctx, caller context.Context, fn func(context.Context, *Lease
 	if err := r.startFunction(); err != nil {
 		return t.named(err)
 	}
-	defer func() { // also if fn panics
+	defer func() { // even if fn panics
 		t.mu.Lock()
 		r.runs = returned
 		r.term.functions--

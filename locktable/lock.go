@@ -87,7 +87,7 @@ func names(claims []tables.Claim) []string {
 type HeldError struct {
 	Table string   // the table's key
 	Locks []string // that were asked for
-	By    []Member // that hold them or wait in front, as the table names them; nobody has looked at them
+	By    []Member // that hold them or wait in front, as the table names them; their objects were not read
 }
 
 // Error names the locks and the members.
@@ -196,7 +196,7 @@ func (l *Lock) acquire(ctx, parent context.Context, try bool) (*Lease, error) {
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		lease := r.lease
-		r.lease = nil // whoever asked has it, and may forget it
+		r.lease = nil // the caller has it, and may forget it
 		if lease == nil || r.state != held {
 			return nil, cmp.Or(r.err, t.named(r.cause))
 		}

@@ -13,7 +13,7 @@ type resumed struct {
 	requests []*request
 	settled  chan struct{} // closed when this process has written over what others may still write, or cannot
 	done     bool          // settled is closed
-	err      error         // why the term did not go on here
+	err      error         // why the term did not continue here
 }
 
 // Resume returns a table that continues a member and its leases, from a handle of [Table.Detach].
@@ -93,7 +93,7 @@ func (t *Table) Leases(ctx context.Context) ([]*Lease, error) {
 	var leases []*Lease
 	for _, r := range t.resumed.requests {
 		leases = append(leases, r.lease)
-		r.lease = nil // whoever asked has it, and may forget it
+		r.lease = nil // the caller has it, and may forget it
 	}
 	t.resumed.requests = nil
 	return leases, nil

@@ -133,7 +133,7 @@ func (t *Table) Run(ctx context.Context) error {
 	close(t.began)
 	t.mu.Unlock()
 	defer t.enlist()()
-	defer t.ran() // also if the store or an observer panics
+	defer t.ran() // even if the store or an observer panics
 	err := t.self.Run(ctx)
 	t.mu.Lock()
 	defer t.mu.Unlock()

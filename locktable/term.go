@@ -38,7 +38,7 @@ func (t *Table) serve(ctx context.Context, lease *leasehold.Lease, name tables.T
 	}
 	completed := false
 	defer func() { // if the store or an observer panics
-		if !completed { // functions may still run, so nobody may follow before the TTL has passed
+		if !completed { // functions may still run, so no other term may begin before the TTL has passed
 			tm.giveUp()
 			lease.Abandon()
 			c.termEnded()
@@ -59,7 +59,7 @@ func (t *Table) serve(ctx context.Context, lease *leasehold.Lease, name tables.T
 	return c.termEnded()
 }
 
-// settle waits for what is left of a term that was lost, and for the end of its safety margin if a
+// settle waits for the rest of a term that was lost, and for the end of its safety margin if a
 // caller held a lease without a function. Only then may this process take its member's object
 // again.
 func (t *Table) settle() {
@@ -112,7 +112,7 @@ func (c *committer) termEnded() (forgotten bool) {
 	events := c.settleResumed(nil)
 	for _, r := range c.inOrder() {
 		switch {
-		case r.state == waiting: // it is asked for anew under the next term, by a number of its own
+		case r.state == waiting: // it is asked for anew under the next term, by another number
 			c.renumber(r)
 		case r.term == nil: // it was given back while it waited
 			c.end(r, r.err)
@@ -153,7 +153,7 @@ var (
 
 // termEnds ends all contexts at once: the term is lost, or its holder wants it to end.
 func (w *want) termEnds(ctx context.Context, tm *term) {
-	var events []Event // told when all contexts have ended
+	var events []Event // observed when all contexts have ended
 	defer func() { w.observeAll(events) }()
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -42,9 +42,9 @@ func (c *committer) endIfStuck(unread bool, err error) {
 	stuck := c.undropped != never && now-c.undropped > 2*max(c.ttl, c.poll)
 	// which another member could not repair
 	if stuck && !errors.Is(err, leasehold.ErrCorruptRecord) && !errors.Is(err, ErrFull) {
+		c.log.Error("the member ends its term: the table is unreachable", "table", c.key,
+			"unreachable_for", (now - c.undropped).Round(time.Second), "err", err)
 		c.undropped = never
-		c.log.Error("what this member has freed cannot be written, or what it was granted cannot be read, for two "+
-			"TTLs: its term ends", "table", c.key, "err", err)
 		c.mu.Lock()
 		c.tm.gaveUp = fmt.Errorf("for two TTLs the table could not be written or read: %w", err)
 		c.mu.Unlock()

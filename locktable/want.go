@@ -44,8 +44,8 @@ type want struct {
 	calls     uint64              // that have asked for something
 	requests  map[uint64]*request // by number
 	wakes     int                 // wake-ups that came since the last request of the table began
-	called    bool                // they were so many that it may be this member's turn
-	listened  int                 // leases whose Wanted somebody has asked for
+	called    bool                // there were enough of them that it may be this member's turn
+	listened  int                 // leases of which Wanted was called
 	trouble   trouble
 }
 
@@ -53,7 +53,7 @@ type want struct {
 type term struct {
 	lease     *leasehold.Lease
 	named     tables.Term
-	entry     tables.Member   // as it stands in the table
+	entry     tables.Member   // as the table has it
 	working   context.Context // of requests, and of looks at other members
 	giveUp    func()          // ends it
 	leaving   bool            // its holder wants it to end
@@ -84,17 +84,17 @@ type request struct {
 	heldBack  bool // it waits for a look at those in its way; the committer's own
 	state     state
 	runs      function
-	number    uint64 // under which it stands in the table, or will; random, see Table.newNumber
+	number    uint64 // under which it is in the table, or will be; random, see newNumber
 	term      *term  // that was granted it; nil before
 	token     uint64
-	lease     *Lease                  // until it is handed to whoever asked
+	lease     *Lease                  // until the caller has it
 	cancel    context.CancelCauseFunc // of the lease's context; nil while there is none
 	cause     error                   // of the end of that context
 	ended     int64                   // when that was, by the wall clock, in microseconds; 0 before
 	forgotten *atomic.Bool            // the Lease was garbage collected
-	wanted    chan struct{}           // nil unless somebody has asked for it
-	done      chan struct{}           // closed at the next change of state that somebody waits for; else nil
-	err       error                   // why it has failed, or is over
+	wanted    chan struct{}           // nil unless Wanted was called
+	done      chan struct{}           // closed at the next change of state; nil if no call waits for that
+	err       error                   // why it has failed or ended
 }
 
 type state uint8
@@ -120,7 +120,7 @@ const (
 func (w *want) grant(r *request, token uint64) {
 	r.state, r.token, r.term = held, token, w.term
 	r.watch()
-	r.tell()
+	r.changed()
 }
 
 // watch notes when the lease is forgotten. The request does not refer to the lease once the lease
@@ -138,8 +138,8 @@ func (w *want) acquired(r *request) Event {
 	return e
 }
 
-// tell wakes up the goroutine that waits for a change of the state. The caller holds t.mu.
-func (r *request) tell() {
+// changed wakes the goroutine that waits for a change of the state. The caller holds t.mu.
+func (r *request) changed() {
 	if r.done != nil {
 		close(r.done)
 		r.done = nil
@@ -157,8 +157,8 @@ func (r *request) endContext(cause error) {
 	}
 }
 
-// ring tells the committer that it may have something to do. A ring during a step is heard after
-// it.
+// ring wakes the committer, because it may have something to do. A ring during a step is heard
+// after it.
 func (w *want) ring() {
 	w.rings.Add(1)
 	select {
@@ -176,7 +176,7 @@ func (w *want) giveBack(r *request, err error) {
 		r.state = over
 		delete(w.requests, r.number)
 	}
-	r.tell()
+	r.changed()
 	w.ring()
 }
 
@@ -196,7 +196,7 @@ func (w *want) end(r *request, err error) {
 		w.tellWanted(r)
 	}
 	r.endContext(cmp.Or(err, leasehold.ErrReleased))
-	r.tell()
+	r.changed()
 }
 
 // size is about how many bytes of the table the request takes, and rather more.
