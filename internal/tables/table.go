@@ -152,6 +152,14 @@ func (t *Table) Requests(member uint64) []Request {
 	return list
 }
 
+// Counts returns the numbers of members, of requests that hold, and of requests that wait.
+func (t *Table) Counts() (members, held, waiting int) {
+	for range t.Waiting() {
+		waiting++
+	}
+	return len(t.members), len(t.requests) - waiting, waiting
+}
+
 // Held lists the requests that are granted, in the order of their grants.
 func (t *Table) Held() iter.Seq[Request] { return live(t.held) }
 
