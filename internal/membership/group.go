@@ -12,9 +12,9 @@ import (
 	"github.com/leasehold-go/leasehold/internal/clock"
 )
 
-// Settings are the settings of all locks of a group, in one process. For TTL, Poll, Margin and Drift
-// see leasehold.WithTTL, WithPollInterval, WithSafetyMargin and WithClockDrift. A Margin of 0 means
-// a fifth of the TTL.
+// Settings are the settings of all locks of a group, in one process. For TTL, Poll, Margin and
+// Drift see leasehold.WithTTL, WithPollInterval, WithSafetyMargin and WithClockDrift. A Margin of 0
+// means a fifth of the TTL.
 type Settings struct {
 	TTL, Poll, Margin time.Duration
 	Drift             float64
