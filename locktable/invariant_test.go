@@ -38,7 +38,7 @@ func TestAnInvariantIsChecked(t *testing.T) {
 	require.NoError(t, build(own))
 	err := build(other)
 	require.ErrorIs(t, err, errInvariant)
-	require.ErrorContains(t, err, "or is of another")
+	require.ErrorContains(t, err, "or belongs to another member")
 }
 
 // What one process must not do is checked beside the table itself.
