@@ -20,7 +20,7 @@ type committer struct {
 	awaitEnds func()                   // until the observer has heard which contexts the term's end has ended
 	foreign   map[uint64]time.Duration // numbers of rows of this term that this process did not ask for, since when
 	restored  bool                     // seen is older than what was seen before
-	lost      *race                    // a write that has failed, until a read tells why
+	lost      *race                    // a write that has failed, until a read shows why
 	outrun    bool                     // the last write has lost a race
 	pace      time.Duration            // between two versions, while others write
 	mustRead  bool                     // seen is not the current version, or is not known to be
@@ -46,16 +46,6 @@ func newCommitter(t *Table, tm *term) *committer {
 	return &committer{
 		Table: t, tm: tm, watcher: newWatcher(t, tm.working), foreign: make(map[uint64]time.Duration), mustRead: true,
 		pauseTill: never, slot: never, wroteAt: never, rivals: never, leftAt: never, lostAt: never, undropped: never,
-	}
-}
-
-// ring tells the committer that it may have something to do. A ring during a step is heard after
-// it.
-func (w *want) ring() {
-	w.rings.Add(1)
-	select {
-	case w.bell <- struct{}{}:
-	default:
 	}
 }
 
@@ -183,21 +173,16 @@ const restingReads = 4
 // nextRead sets when the table is to be read again. The caller holds t.mu.
 func (c *committer) nextRead() {
 	wait := clock.Jitter(c.clock, restingReads*c.ttl)
-	if _, listens := c.place(); listens {
+	if c.place() > 0 {
 		wait = clock.Jitter(c.clock, c.poll)
 	}
 	c.readAt = c.clock.Now().Mono + wait
 }
 
-// turn is when this member's turn comes in a version: after how many wake-ups, if it waits at all.
-type turn struct {
-	place int
-	waits bool
-}
-
-// turnOf finds the turn of a member: behind the requests in front of its first request that wait
-// for a lock for which it also waits.
-func turnOf(tab *tables.Table, n uint64) turn {
+// turnOf is after how many wake-ups it is a member's turn: behind the requests in front of its
+// first request that wait for a lock for which it also waits. It is 0 if the member waits for
+// nothing.
+func turnOf(tab *tables.Table, n uint64) (place int) {
 	mine := make(map[string]bool)
 	for q := range tab.Waiting() {
 		if q.Member == n {
@@ -206,25 +191,28 @@ func turnOf(tab *tables.Table, n uint64) turn {
 			}
 		}
 	}
-	at := turn{1, len(mine) > 0}
+	if len(mine) == 0 {
+		return 0
+	}
+	place = 1
 	for q := range tab.Waiting() {
-		if q.Member == n || !at.waits {
+		if q.Member == n {
 			break
 		}
 		if slices.ContainsFunc(q.Claims, func(c tables.Claim) bool { return mine[c.Name] }) {
-			at.place++
+			place++
 		}
 	}
-	return at
+	return place
 }
 
-// place is after how many wake-ups it may be this member's turn, and whether it listens to wake-ups
-// at all. The caller holds t.mu.
-func (w *want) place() (place int, listens bool) {
+// place is after how many wake-ups it may be this member's turn; 0 if it does not listen to them.
+// The caller holds t.mu.
+func (w *want) place() int {
 	if w.listened > 0 {
-		return 1, true
+		return 1
 	}
-	return w.turn.place, w.turn.waits
+	return w.turn
 }
 
 // yieldTill is until when others may write first. A member that has just written knows the newest

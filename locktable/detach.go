@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/internal/tables"
 )
 
 // ErrNotDetachable says that [Table.Detach] cannot hand this member over in its present state.
@@ -115,17 +113,13 @@ func (c *committer) detach() (done bool) {
 	if err := c.undetachable(c.tm); err != nil {
 		c.decide("", err)
 	}
-	frees := slices.ContainsFunc(rows, func(row tables.Request) bool {
-		r := c.mine(row)
-		return r != nil && r.state != held
-	})
-	if c.detaching == nil || frees || !c.tm.lease.Valid() {
+	if c.detaching == nil || len(c.unwanted(rows)) > 0 || !c.tm.lease.Valid() {
 		c.mu.Unlock()
 		return false
 	}
 	var events []Event
 	for _, r := range c.inOrder() {
-		if r.state != held { // it was given back, and does not stand in the table any more
+		if r.state != held { // it was given back, and is not in the table any more
 			c.end(r, r.err)
 			continue
 		}
@@ -134,9 +128,7 @@ func (c *committer) detach() (done bool) {
 	c.mu.Unlock()
 	c.tm.lease.Abandon() // and does not free: the rows are another's now
 	c.stop()
-	for _, e := range events {
-		c.observe(e)
-	}
+	c.observeAll(events)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.decide(c.seen.tab.HandleOf(n, c.tm.lease.Handle()), nil)

@@ -16,9 +16,9 @@ type difference struct {
 	ask    []*request
 }
 
-// nothing reports whether the write changes nothing, if it asks for this number of requests.
-func (d *difference) nothing(asked int) bool {
-	return asked+len(d.evict)+len(d.drop) == 0 && !d.join && !d.leaves
+// nothing reports whether the write changes nothing.
+func (d *difference) nothing() bool {
+	return len(d.ask)+len(d.evict)+len(d.drop) == 0 && !d.join && !d.leaves
 }
 
 // difference is what the table lacks of the entries that this process wants, and the entries that
@@ -46,12 +46,7 @@ func (c *committer) difference(last bool) *difference {
 		return nil
 	}
 	d.join = !joined && !c.tm.leaving
-	d.drop = strangers
-	for _, row := range rows {
-		if r := c.mine(row); r != nil && !c.wants(c.tm, r) {
-			d.drop = append(d.drop, row.ID)
-		}
-	}
+	d.drop = append(strangers, c.unwanted(rows)...)
 	if !c.tm.leaving {
 		for _, r := range c.inOrder() {
 			_, there := tab.Request(tables.ID{Member: n, Number: r.number})
@@ -61,10 +56,20 @@ func (c *committer) difference(last bool) *difference {
 			}
 		}
 	}
-	if d.nothing(len(d.ask)) {
+	if d.nothing() {
 		return nil
 	}
 	return d
+}
+
+// unwanted are the rows of this process that are to be dropped. The caller holds t.mu.
+func (c *committer) unwanted(rows []tables.Request) (ids []tables.ID) {
+	for _, row := range rows {
+		if r := c.mine(row); r != nil && r.state != held && (r.state != waiting || c.tm.leaving) {
+			ids = append(ids, row.ID)
+		}
+	}
+	return ids
 }
 
 // isOver reports whether the term of a member is known to have ended. Each earlier term of this

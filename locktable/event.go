@@ -30,6 +30,18 @@ const (
 	// faster
 	EventWrite    EventKind = "write"
 	EventAcquired EventKind = "acquired" // a request was granted, or its lease was resumed
-	EventReleased EventKind = "released" // a lease was freed by its holder
+	EventReleased EventKind = "released" // a lease was released by its holder
 	EventLost     EventKind = "lost"     // a lease has ended against its holder's will
 )
+
+// event is an event of the lease of r.
+func (w *want) event(kind EventKind, r *request) Event {
+	return Event{Kind: kind, Table: w.key, Token: r.token, Locks: names(r.claims), Err: r.err}
+}
+
+// observeAll passes events to the observer. The caller does not hold t.mu.
+func (w *want) observeAll(events []Event) {
+	for _, e := range events {
+		w.observe(e)
+	}
+}

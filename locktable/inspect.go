@@ -21,7 +21,7 @@ type State struct {
 	Size     int // of the object, in bytes
 	Members  []Member
 	Held     []Row // by rising token
-	Waiting  []Row // in order: whom nothing stands in the way of is granted first
+	Waiting  []Row // in order: of the requests that nothing blocks, the first is granted first
 }
 
 // Member is one process that uses the table.
@@ -31,8 +31,8 @@ type Member struct {
 	Token    uint64 // of its term
 	TTL      time.Duration
 	Metadata map[string]string
-	// Renewed is the time of the member's last renewal of its own lock, by the member's clock. It
-	// is zero if the member's object could not be read, or was not read.
+	// Renewed is the time of the last renewal of the member's lock, by the member's clock. It is
+	// zero if the member's object could not be read, or was not read.
 	Renewed time.Time
 	// Err is nil if the member seems to run: by the clocks of both machines, it has renewed its
 	// lock within its TTL. Otherwise Err says what is known.
@@ -115,12 +115,12 @@ func (t *Table) renewed(ctx context.Context, term tables.Term, ttl time.Duration
 		err = rec.UnmarshalJSON(obj.Body)
 	}
 	if err != nil {
-		return time.Time{}, fmt.Errorf("whether it lives cannot be told: %w", err)
+		return time.Time{}, fmt.Errorf("its state is unknown: %w", err)
 	}
 	age := t.clock.Now().Time().Sub(rec.RenewedAt)
 	switch {
 	case membership.TermOf(term.Key, rec) != term, rec.Released():
-		err = errors.New("its term is over")
+		err = errors.New("its term has ended")
 	case age < -allowance:
 		err = fmt.Errorf("its clock is %v ahead of this one", -age.Round(time.Second))
 	case age > ttl+allowance:

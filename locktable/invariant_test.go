@@ -32,13 +32,13 @@ func TestAnInvariantIsChecked(t *testing.T) {
 	build := func(id tables.ID) (err error) {
 		defer func() { err, _ = recover().(error) }()
 		tm := &term{named: named, working: t.Context()}
-		_, _, _, _ = newCommitter(tab, tm).build(base, &difference{drop: []tables.ID{id}})
+		_, _, _ = newCommitter(tab, tm).build(base, &difference{drop: []tables.ID{id}})
 		return nil
 	}
 	require.NoError(t, build(own))
 	err := build(other)
 	require.ErrorIs(t, err, errInvariant)
-	require.ErrorContains(t, err, "or is of another")
+	require.ErrorContains(t, err, "or belongs to another member")
 }
 
 // What one process must not do is checked beside the table itself.
@@ -47,7 +47,7 @@ func TestInvariantsOfAProcess(t *testing.T) {
 	check := func(functions int, d *difference) (err error) {
 		defer func() { err, _ = recover().(error) }()
 		tm := &term{named: named, functions: functions, working: t.Context()}
-		_, _, _, _ = newCommitter(tab, tm).build(base, d)
+		_, _, _ = newCommitter(tab, tm).build(base, d)
 		return nil
 	}
 	drop, leave := &difference{drop: []tables.ID{own}}, &difference{leaves: true}
@@ -56,5 +56,5 @@ func TestInvariantsOfAProcess(t *testing.T) {
 	assert.NoError(t, check(0, leave))
 	assert.ErrorContains(t, check(2, leave), "2 functions run")
 	tab.requests[own.Number].state = held
-	assert.ErrorContains(t, check(0, drop), "is dropped while its lease goes on")
+	assert.ErrorContains(t, check(0, drop), "is dropped while its lease lasts")
 }

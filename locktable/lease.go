@@ -52,7 +52,7 @@ func (le *Lease) keepsOut(claims []tables.Claim) string {
 func (le *Lease) Token() uint64 { return le.r.token }
 
 // Locks returns the names of the lease's locks, sorted.
-func (le *Lease) Locks() []string { return le.r.names() }
+func (le *Lease) Locks() []string { return names(le.r.claims) }
 
 // Context returns a context that ends before another request that these locks exclude can be
 // granted, unless this process is paused at that moment. Its context.Cause then matches
@@ -170,7 +170,7 @@ func (le *Lease) do(ctx, caller context.Context, fn func(context.Context, *Lease
 	if err := r.startFunction(); err != nil {
 		return t.named(err)
 	}
-	defer func() { // also if fn panics
+	defer func() { // even if fn panics
 		t.mu.Lock()
 		r.runs = returned
 		r.term.functions--

@@ -74,10 +74,10 @@ func (t *Table) claim(c tables.Claim) *Lock {
 	return &Lock{t: t, claims: []tables.Claim{c}, err: tables.CheckClaims([]tables.Claim{c})}
 }
 
-// names are the names of the locks.
-func (l *Lock) names() []string {
-	names := make([]string, len(l.claims))
-	for i, c := range l.claims {
+// names are the names of the locks that are claimed.
+func names(claims []tables.Claim) []string {
+	names := make([]string, len(claims))
+	for i, c := range claims {
 		names[i] = c.Name
 	}
 	return names
@@ -87,7 +87,7 @@ func (l *Lock) names() []string {
 type HeldError struct {
 	Table string   // the table's key
 	Locks []string // that were asked for
-	By    []Member // that hold them or wait in front, as the table names them; nobody has looked at them
+	By    []Member // that hold them or wait in front, as the table names them; their objects were not read
 }
 
 // Error names the locks and the members.
@@ -196,7 +196,7 @@ func (l *Lock) acquire(ctx, parent context.Context, try bool) (*Lease, error) {
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		lease := r.lease
-		r.lease = nil // whoever asked has it, and may forget it
+		r.lease = nil // the caller has it, and may forget it
 		if lease == nil || r.state != held {
 			return nil, cmp.Or(r.err, t.named(r.cause))
 		}
@@ -205,7 +205,7 @@ func (l *Lock) acquire(ctx, parent context.Context, try bool) (*Lease, error) {
 		if blocked := t.giveUp(r); blocked != nil {
 			return nil, t.named(fmt.Errorf("waiting: %w: %w", ended(ctx), blocked))
 		}
-		return nil, t.named(fmt.Errorf("waiting for %s: %w", list(l.names()), ended(ctx)))
+		return nil, t.named(fmt.Errorf("waiting for %s: %w", list(names(l.claims)), ended(ctx)))
 	}
 }
 

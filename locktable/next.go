@@ -62,7 +62,7 @@ func next(s snapshot, now time.Duration) action {
 	case !s.valid:
 		return action{do: end} // nothing can be written any more
 	case idle && (!s.joined || s.refused || now >= s.leaveBy):
-		return action{do: end} // the release of the member's lock frees all the same
+		return action{do: end} // the release of the member's lock releases everything
 	case now < resume:
 		return action{rest, resume}
 	case !s.current:

@@ -38,12 +38,12 @@ func (c *committer) write(base *version, d *difference) {
 	if d == nil {
 		d = &difference{} // a new revision kills the write whose outcome is unknown
 	}
-	tab, body, asked, err := c.build(base, d)
+	tab, body, err := c.build(base, d)
 	switch {
 	case tab == nil:
 		c.read()
 		return
-	case d.nothing(asked) && !c.mustWrite:
+	case d.nothing() && !c.mustWrite:
 		return
 	case err != nil:
 		c.failed(true, err)
@@ -51,12 +51,12 @@ func (c *committer) write(base *version, d *difference) {
 	}
 	limited, cancel := context.WithTimeout(c.tm.working, c.attempt())
 	defer cancel()
-	if !c.tm.lease.Valid() { // no request of a term that is over
+	if !c.tm.lease.Valid() { // no request of a term that has ended
 		return
 	}
 	begun := c.clock.Now().Mono
 	next := &version{tab: tab, size: len(body), begun: begun}
-	c.mustRead = true // also if the store panics
+	c.mustRead = true // even if the store panics
 	c.joined = c.joined || d.join
 	c.mu.Lock()
 	c.wakes, c.called = 0, false
@@ -74,7 +74,7 @@ func (c *committer) write(base *version, d *difference) {
 		Kind: EventWrite, Duration: c.writeTook, Err: err, Asked: len(d.ask), Dropped: len(d.drop),
 		Evicted: len(d.evict),
 	}
-	c.tell(e, next)
+	c.observed(e, next)
 	if err != nil {
 		c.writeFailed(base, d, err)
 		return
@@ -90,12 +90,10 @@ func (c *committer) write(base *version, d *difference) {
 	c.mu.Lock()
 	events := c.settleResumed(nil)
 	c.mu.Unlock()
-	for _, e := range events {
-		c.observe(e)
-	}
+	c.observeAll(events)
 }
 
-// refused takes the error of a write.
+// writeFailed takes the error of a write.
 func (c *committer) writeFailed(base *version, d *difference, err error) {
 	switch {
 	case c.tm.working.Err() != nil:
@@ -169,14 +167,14 @@ func (v *version) is(other *version) bool {
 func (c *committer) read() {
 	begun := c.clock.Now().Mono
 	c.mu.Lock()
-	wakes, called := c.wakes, c.called
+	wakes, called, resuming := c.wakes, c.called, c.resumed.pending()
 	c.wakes, c.called = 0, false
 	if slot := c.wakeSlot(begun); called && slot <= begun && begun < c.readAt {
 		c.slot = slot
 	}
 	c.mu.Unlock()
 	v, err := c.get(c.tm.working, begun, c.seen)
-	c.tell(Event{Kind: EventRead, Duration: c.clock.Now().Mono - begun, Err: err}, v)
+	c.observed(Event{Kind: EventRead, Duration: c.clock.Now().Mono - begun, Err: err}, v)
 	if err != nil && c.tm.working.Err() != nil {
 		return
 	}
@@ -201,7 +199,7 @@ func (c *committer) read() {
 		c.mustWrite = false // the condition of a write that is still under way does not hold any more
 	}
 	c.mustRead, c.unread = false, 0
-	edited := c.seen == nil || c.seen.tab != v.tab // also by who has left the revision as it was
+	edited := c.seen == nil || c.seen.tab != v.tab // even by an edit that has left the revision as it was
 	c.settleRace(v)
 	c.adopt(v)
 	if c.undropped != never && !c.standsInTheWay(false) {
@@ -209,7 +207,7 @@ func (c *committer) read() {
 	}
 	// An edit by hand grants nothing. And a process that had this member before may have a write
 	// under way that leaves the table: a new revision refuses that write.
-	if edited && v.tab.Unfinished(v.size) || c.resuming() {
+	if edited && v.tab.Unfinished(v.size) || resuming {
 		c.mustWrite = true
 	}
 }
@@ -237,8 +235,8 @@ func (t *Table) get(ctx context.Context, begun time.Duration, last *version) (*v
 	return v, nil
 }
 
-// tell passes a request to the observer.
-func (t *Table) tell(e Event, v *version) {
+// observed passes the event of a read or write to the observer.
+func (t *Table) observed(e Event, v *version) {
 	e.Table = t.key
 	if e.Err == nil {
 		e.Revision, e.Bytes = v.tab.Revision, v.size
@@ -247,9 +245,10 @@ func (t *Table) tell(e Event, v *version) {
 	t.observe(e)
 }
 
-// build makes the next version of the table. Requests that cannot be part of it fail, if base was
-// read after they were made; otherwise build returns nil, and the table must be read first.
-func (c *committer) build(base *version, d *difference) (built *tables.Table, body []byte, asks int, err error) {
+// build makes the next version of the table. Requests that cannot be part of it leave d, and fail
+// if base was read after they were made. Otherwise build returns nil, and the table must be read
+// first.
+func (c *committer) build(base *version, d *difference) (built *tables.Table, body []byte, err error) {
 	failed := make(map[*request]error)
 	for {
 		tab := base.tab.Clone()
@@ -266,37 +265,34 @@ func (c *committer) build(base *version, d *difference) (built *tables.Table, bo
 		if d.join {
 			n = tab.Join(c.tm.entry)
 		}
-		asked := make([]*request, 0, len(d.ask))
-		for _, r := range d.ask {
-			if failed[r] != nil {
-				continue
-			}
-			if err := tab.Ask(tables.ID{Member: n, Number: r.number}, r.claims); err != nil {
+		d.ask = slices.DeleteFunc(d.ask, func(r *request) bool {
+			err := tab.Ask(tables.ID{Member: n, Number: r.number}, r.claims)
+			if err != nil {
 				failed[r] = err
-				continue
 			}
-			asked = append(asked, r)
-		}
+			return err != nil
+		})
 		c.mustHold(base, d)
 		body, over, err := tab.Seal(rand.Text()[:16], c.floor, c.maxSize)
 		if errors.Is(err, ErrFull) {
-			c.watcher.fullTill = c.clock.Now().Mono + c.ttl // the dead take room
+			c.watcher.fullTill = c.clock.Now().Mono + c.ttl // crashed members take room
 		}
-		if errors.Is(err, ErrFull) && len(asked) > 0 {
+		if errors.Is(err, ErrFull) && len(d.ask) > 0 {
 			// The last ones go, as many as the bytes over the limit are worth, and one at least.
-			for i := len(asked) - 1; i >= 0 && over > 0; i-- {
-				failed[asked[i]] = err
-				over -= asked[i].size()
+			for over > 0 && len(d.ask) > 0 {
+				last := d.ask[len(d.ask)-1]
+				failed[last], over = err, over-last.size()
+				d.ask = d.ask[:len(d.ask)-1]
 			}
 			continue
 		}
-		if postponed := c.fail(base, failed); postponed && d.nothing(len(asked)) && !c.mustWrite {
-			return nil, nil, 0, nil
+		if postponed := c.fail(base, failed); postponed && d.nothing() && !c.mustWrite {
+			return nil, nil, nil
 		}
-		if errors.Is(err, ErrFull) && !d.join && len(body) <= leasehold.MaxObjectSize { // it only frees
+		if errors.Is(err, ErrFull) && !d.join && len(body) <= leasehold.MaxObjectSize { // it only releases
 			err = nil
 		}
-		return tab, body, len(asked), err
+		return tab, body, err
 	}
 }
 
@@ -314,7 +310,7 @@ func (c *committer) mustHold(base *version, d *difference) {
 	for _, id := range d.drop {
 		row, _ := base.tab.Request(id)
 		if r := c.mine(row); r != nil && r.state == held || id.Member != self {
-			err = fmt.Errorf("request %+v is dropped while its lease goes on, or is of another", id)
+			err = fmt.Errorf("request %+v is dropped while its lease lasts, or belongs to another member", id)
 		}
 	}
 	if d.leaves && c.tm.functions > 0 {
@@ -354,11 +350,11 @@ func (c *committer) adopt(v *version) {
 	was := c.floor
 	known := c.restored
 	if c.restored = v.tab.Revision < was; c.restored {
-		c.mustWrite = true // so that tokens go on above what this process remembers
+		c.mustWrite = true // so that tokens continue above what this process remembers
 	}
 	if c.restored && !known {
-		c.log.Error("the table's object was deleted or restored: what it does not hold any more is lost",
-			"table", c.key, "revision", v.tab.Revision, "was", was)
+		c.log.Error("the table's object was deleted or restored", "table", c.key, "revision", v.tab.Revision,
+			"was", was, "effect", "leases that are no longer in it are lost")
 	}
 	n, _ := v.tab.Find(c.tm.named)
 	next := turnOf(v.tab, n)

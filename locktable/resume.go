@@ -13,7 +13,7 @@ type resumed struct {
 	requests []*request
 	settled  chan struct{} // closed when this process has written over what others may still write, or cannot
 	done     bool          // settled is closed
-	err      error         // why the term did not go on here
+	err      error         // why the term did not continue here
 }
 
 // Resume returns a table that continues a member and its leases, from a handle of [Table.Detach].
@@ -93,23 +93,20 @@ func (t *Table) Leases(ctx context.Context) ([]*Lease, error) {
 	var leases []*Lease
 	for _, r := range t.resumed.requests {
 		leases = append(leases, r.lease)
-		r.lease = nil // whoever asked has it, and may forget it
+		r.lease = nil // the caller has it, and may forget it
 	}
 	t.resumed.requests = nil
 	return leases, nil
 }
 
-// resuming reports whether the leases of a handle are not yet this process's.
-func (w *want) resuming() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.resumed != nil && !w.resumed.done
-}
+// pending reports whether there are leases of a handle that are not yet this process's. The caller
+// holds t.mu.
+func (r *resumed) pending() bool { return r != nil && !r.done }
 
 // resumes begins the term of a handle, if that has not been settled, and reports whether it does.
 // The caller holds t.mu.
 func (w *want) resumes(tm *term) bool {
-	if w.resumed == nil || w.resumed.done {
+	if !w.resumed.pending() {
 		return false
 	}
 	for _, r := range w.resumed.requests {
@@ -121,7 +118,7 @@ func (w *want) resumes(tm *term) bool {
 // settleResumed notes that this process has written over what others may still write, or why it
 // never will. The caller holds t.mu.
 func (w *want) settleResumed(err error) (events []Event) {
-	if w.resumed == nil || w.resumed.done {
+	if !w.resumed.pending() {
 		return nil
 	}
 	w.resumed.done, w.resumed.err = true, err

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/internal/membership"
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 	"github.com/leasehold-go/leasehold/internal/tables"
@@ -134,7 +133,7 @@ func (t *Table) Run(ctx context.Context) error {
 	close(t.began)
 	t.mu.Unlock()
 	defer t.enlist()()
-	defer t.ran() // also if the store or an observer panics
+	defer t.ran() // even if the store or an observer panics
 	err := t.self.Run(ctx)
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -178,7 +177,7 @@ func (t *Table) Wake() {
 	if t.term == nil || t.called {
 		return
 	}
-	if place, listens := t.place(); listens && t.wakes >= place {
+	if place := t.place(); place > 0 && t.wakes >= place {
 		t.called = true
 		t.ring()
 	}
@@ -227,9 +226,4 @@ func (w *want) named(err error) error {
 		return nil
 	}
 	return fmt.Errorf("locktable: table %q: %w", w.key, err)
-}
-
-// backoff is the pause after one more failure in a row.
-func (t *Table) backoff(failures *int) time.Duration {
-	return clock.Backoff(t.clock, failures, min(t.poll/4, time.Second), min(max(t.ttl, t.poll), 30*time.Second))
 }

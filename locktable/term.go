@@ -38,7 +38,7 @@ func (t *Table) serve(ctx context.Context, lease *leasehold.Lease, name tables.T
 	}
 	completed := false
 	defer func() { // if the store or an observer panics
-		if !completed { // functions may still run, so nobody may follow before the TTL has passed
+		if !completed { // functions may still run, so no other term may begin before the TTL has passed
 			tm.giveUp()
 			lease.Abandon()
 			c.termEnded()
@@ -59,7 +59,7 @@ func (t *Table) serve(ctx context.Context, lease *leasehold.Lease, name tables.T
 	return c.termEnded()
 }
 
-// settle waits for what is left of a term that was lost, and for the end of its safety margin if a
+// settle waits for the rest of a term that was lost, and for the end of its safety margin if a
 // caller held a lease without a function. Only then may this process take its member's object
 // again.
 func (t *Table) settle() {
@@ -79,9 +79,13 @@ func (t *Table) settle() {
 func (c *committer) termEnded() (forgotten bool) {
 	c.awaitEnds()
 	lost := c.lostWith(c.tm) // before what follows takes its time
+	named := false           // by the version that was seen last
 	var left *tables.Table   // the last looks may have made objects of members that have gone
-	if c.seen != nil && c.tm.lease.Valid() {
-		left = c.seen.tab
+	if c.seen != nil {
+		_, named = c.seen.tab.Find(c.tm.named)
+		if c.tm.lease.Valid() {
+			left = c.seen.tab
+		}
 	}
 	c.watcher.await(left, 0)
 	c.lookErrs.Store(nil)
@@ -91,7 +95,7 @@ func (c *committer) termEnded() (forgotten bool) {
 	c.mu.Lock()
 	c.term, c.termless = nil, c.clock.Now().Mono
 	c.decide("", cmp.Or(lost, ErrNoTerm))
-	forgotten = lost == nil && !c.mustWrite && !c.names(c.tm.named)
+	forgotten = lost == nil && !c.mustWrite && !named
 	wrong, unleft := lost, error(nil)
 	if c.joined && !forgotten && c.leftAt != never {
 		switch unleft = c.couldNotLeave(lost); {
@@ -108,7 +112,7 @@ func (c *committer) termEnded() (forgotten bool) {
 	events := c.settleResumed(nil)
 	for _, r := range c.inOrder() {
 		switch {
-		case r.state == waiting: // it is asked for anew under the next term, by a number of its own
+		case r.state == waiting: // it is asked for anew under the next term, by another number
 			c.renumber(r)
 		case r.term == nil: // it was given back while it waited
 			c.end(r, r.err)
@@ -120,19 +124,8 @@ func (c *committer) termEnded() (forgotten bool) {
 	if unleft != nil {
 		c.log.Warn("the member could not leave the table", "table", c.key, "err", unleft)
 	}
-	for _, e := range events {
-		c.observe(e)
-	}
+	c.observeAll(events)
 	return forgotten
-}
-
-// names reports whether the version that was seen last names a term. The caller holds t.mu.
-func (c *committer) names(term tables.Term) bool {
-	if c.seen == nil {
-		return false
-	}
-	_, named := c.seen.tab.Find(term)
-	return named
 }
 
 // couldNotLeave is the error of a member that was to leave and is still in the table. The caller
@@ -141,7 +134,7 @@ func (w *want) couldNotLeave(lost error) error {
 	var locks []string
 	for _, r := range w.inOrder() {
 		if r.state == held || r.state == freeing || r.asked {
-			locks = append(locks, r.names()...)
+			locks = append(locks, names(r.claims)...)
 		}
 	}
 	with := "without locks"
@@ -160,12 +153,8 @@ var (
 
 // termEnds ends all contexts at once: the term is lost, or its holder wants it to end.
 func (w *want) termEnds(ctx context.Context, tm *term) {
-	var events []Event // told when all contexts have ended
-	defer func() {
-		for _, e := range events {
-			w.observe(e)
-		}
-	}()
+	var events []Event // observed when all contexts have ended
+	defer func() { w.observeAll(events) }()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	tm.leaving = true
@@ -198,18 +187,17 @@ func (w *want) termEnds(ctx context.Context, tm *term) {
 
 // lose ends a lease against its holder's will. The caller holds t.mu.
 func (w *want) lose(r *request, why error) Event {
-	err := w.lossOf(r, why)
-	w.end(r, err)
-	return Event{Kind: EventLost, Table: w.key, Token: r.token, Locks: r.names(), Err: err}
+	w.end(r, w.lossOf(r, why))
+	return w.event(EventLost, r)
 }
 
 // lossOf is the error of a lease that is lost.
 func (w *want) lossOf(r *request, why error) error {
 	if errors.Is(why, leasehold.ErrLost) {
 		return w.named(fmt.Errorf("the term of member %q has ended (token %d, %s): %w", w.member, r.token,
-			list(r.names()), why))
+			list(names(r.claims)), why))
 	}
-	return w.named(fmt.Errorf("%w (token %d, %s): %w", leasehold.ErrLost, r.token, list(r.names()), why))
+	return w.named(fmt.Errorf("%w (token %d, %s): %w", leasehold.ErrLost, r.token, list(names(r.claims)), why))
 }
 
 // gone ends a lease together with its term, which was lost or ends. The caller holds t.mu.
@@ -218,11 +206,10 @@ func (w *want) gone(r *request, err error, lost bool) Event {
 		err, lost = r.cause, true
 	}
 	w.end(r, err)
-	e := Event{Kind: EventReleased, Table: w.key, Token: r.token, Locks: r.names(), Err: err}
 	if lost {
-		e.Kind = EventLost
+		return w.event(EventLost, r)
 	}
-	return e
+	return w.event(EventReleased, r)
 }
 
 // lostWith is the error for leases that could not be released before the term ended; nil if the

@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"time"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/internal/tables"
+	"github.com/leasehold-go/leasehold/internal/clock"
 )
 
 // failed notes that a request has failed, and sets the pause until the next.
@@ -25,7 +25,7 @@ func (c *committer) failed(writing bool, err error) {
 	if writing {
 		failures = &c.unwritten
 	}
-	pause := c.backoff(failures)
+	pause := clock.Backoff(c.clock, failures, min(c.poll/4, time.Second), min(max(c.ttl, c.poll), 30*time.Second))
 	if !errors.Is(err, leasehold.ErrPermanent) { // it may pass at any time
 		pause = min(pause, c.poll)
 	}
@@ -42,9 +42,9 @@ func (c *committer) endIfStuck(unread bool, err error) {
 	stuck := c.undropped != never && now-c.undropped > 2*max(c.ttl, c.poll)
 	// which another member could not repair
 	if stuck && !errors.Is(err, leasehold.ErrCorruptRecord) && !errors.Is(err, ErrFull) {
+		c.log.Error("the member ends its term: the table is unreachable", "table", c.key,
+			"unreachable_for", (now - c.undropped).Round(time.Second), "err", err)
 		c.undropped = never
-		c.log.Error("what this member has freed cannot be written, or what it was granted cannot be read, for two "+
-			"TTLs: its term ends", "table", c.key, "err", err)
 		c.mu.Lock()
 		c.tm.gaveUp = fmt.Errorf("for two TTLs the table could not be written or read: %w", err)
 		c.mu.Unlock()
@@ -79,26 +79,19 @@ func (w *want) failTries(err error) {
 // standsInTheWay reports whether the table, as it was seen last, has an entry that this member does
 // not want any more; or, if unread, a request of this member that may have been granted since.
 func (c *committer) standsInTheWay(unread bool) bool {
-	c.mu.Lock()
-	seen, asked := c.seen, false
-	for _, r := range c.requests {
-		asked = asked || r.state == waiting && r.asked
-	}
-	c.mu.Unlock()
-	if seen == nil {
+	if c.seen == nil {
 		return false
 	}
-	if unread && asked {
-		return true
-	}
-	n, _ := seen.tab.Find(c.tm.named)
-	rows := seen.tab.Requests(n)
+	n, _ := c.seen.tab.Find(c.tm.named)
+	rows := c.seen.tab.Requests(n)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.ContainsFunc(rows, func(row tables.Request) bool {
-		r := c.mine(row)
-		return r != nil && !c.wants(c.tm, r)
-	})
+	for _, r := range c.requests {
+		if unread && r.state == waiting && r.asked {
+			return true
+		}
+	}
+	return len(c.unwanted(rows)) > 0
 }
 
 // well notes that the table can be read, or that nothing is left to be written.

@@ -40,12 +40,12 @@ type want struct {
 	termless  time.Duration       // monotonic time since which there is no term
 	hadTerm   bool                // since Run began
 	newest    *version            // that was seen; nil if none was
-	turn      turn                // as it tells it
+	turn      int                 // after how many wake-ups it may be this member's turn; 0 if it waits for nothing
 	calls     uint64              // that have asked for something
 	requests  map[uint64]*request // by number
 	wakes     int                 // wake-ups that came since the last request of the table began
-	called    bool                // they were so many that it may be this member's turn
-	listened  int                 // leases whose Wanted somebody has asked for
+	called    bool                // there were enough of them that it may be this member's turn
+	listened  int                 // leases of which Wanted was called
 	trouble   trouble
 }
 
@@ -53,7 +53,7 @@ type want struct {
 type term struct {
 	lease     *leasehold.Lease
 	named     tables.Term
-	entry     tables.Member   // as it stands in the table
+	entry     tables.Member   // as the table has it
 	working   context.Context // of requests, and of looks at other members
 	giveUp    func()          // ends it
 	leaving   bool            // its holder wants it to end
@@ -84,17 +84,17 @@ type request struct {
 	heldBack  bool // it waits for a look at those in its way; the committer's own
 	state     state
 	runs      function
-	number    uint64 // under which it stands in the table, or will; random, see Table.newNumber
+	number    uint64 // under which it is in the table, or will be; random, see newNumber
 	term      *term  // that was granted it; nil before
 	token     uint64
-	lease     *Lease                  // until it is handed to whoever asked
+	lease     *Lease                  // until the caller has it
 	cancel    context.CancelCauseFunc // of the lease's context; nil while there is none
 	cause     error                   // of the end of that context
 	ended     int64                   // when that was, by the wall clock, in microseconds; 0 before
 	forgotten *atomic.Bool            // the Lease was garbage collected
-	wanted    chan struct{}           // nil unless somebody has asked for it
-	done      chan struct{}           // closed at the next change of state that somebody waits for; else nil
-	err       error                   // why it has failed, or is over
+	wanted    chan struct{}           // nil unless Wanted was called
+	done      chan struct{}           // closed at the next change of state; nil if no call waits for that
+	err       error                   // why it has failed or ended
 }
 
 type state uint8
@@ -120,7 +120,7 @@ const (
 func (w *want) grant(r *request, token uint64) {
 	r.state, r.token, r.term = held, token, w.term
 	r.watch()
-	r.tell()
+	r.changed()
 }
 
 // watch notes when the lease is forgotten. The request does not refer to the lease once the lease
@@ -133,13 +133,13 @@ func (r *request) watch() {
 
 // acquired returns the event of a lease that this process has now.
 func (w *want) acquired(r *request) Event {
-	return Event{
-		Kind: EventAcquired, Table: w.key, Token: r.token, Locks: r.names(), Duration: w.clock.Now().Mono - r.began,
-	}
+	e := w.event(EventAcquired, r)
+	e.Duration = w.clock.Now().Mono - r.began
+	return e
 }
 
-// tell wakes up the goroutine that waits for a change of the state. The caller holds t.mu.
-func (r *request) tell() {
+// changed wakes the goroutine that waits for a change of the state. The caller holds t.mu.
+func (r *request) changed() {
 	if r.done != nil {
 		close(r.done)
 		r.done = nil
@@ -157,6 +157,16 @@ func (r *request) endContext(cause error) {
 	}
 }
 
+// ring wakes the committer, because it may have something to do. A ring during a step is heard
+// after it.
+func (w *want) ring() {
+	w.rings.Add(1)
+	select {
+	case w.bell <- struct{}{}:
+	default:
+	}
+}
+
 // giveBack ends a request that waits. A request that may be in the table stays known until it is
 // not, because a row that this process does not know counts as asked for by another process: see
 // difference. The caller holds t.mu.
@@ -166,7 +176,7 @@ func (w *want) giveBack(r *request, err error) {
 		r.state = over
 		delete(w.requests, r.number)
 	}
-	r.tell()
+	r.changed()
 	w.ring()
 }
 
@@ -186,10 +196,8 @@ func (w *want) end(r *request, err error) {
 		w.tellWanted(r)
 	}
 	r.endContext(cmp.Or(err, leasehold.ErrReleased))
-	r.tell()
+	r.changed()
 }
-
-func (r *request) names() []string { return (&Lock{claims: r.claims}).names() }
 
 // size is about how many bytes of the table the request takes, and rather more.
 func (r *request) size() int {
@@ -228,7 +236,7 @@ func (w *want) renumber(r *request) {
 	w.requests[r.number] = r
 }
 
-// want adds a request to what this process wants.
+// ask adds a request to what this process wants.
 func (w *want) ask(r *request) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -280,11 +288,6 @@ func (w *want) mine(row tables.Request) *request {
 	return nil
 }
 
-// wants reports whether a request is to be in the table. The caller holds t.mu.
-func (*want) wants(tm *term, r *request) bool {
-	return r.state == held || r.state == waiting && !tm.leaving
-}
-
 // tellWanted closes the channel of Wanted once. The caller holds t.mu.
 func (w *want) tellWanted(r *request) {
 	select {
@@ -296,7 +299,7 @@ func (w *want) tellWanted(r *request) {
 
 // heldError names the members in the way of a request that waits in tab.
 func (w *want) heldError(tab *tables.Table, r *request, id tables.ID) error {
-	held := &HeldError{Table: w.key, Locks: r.names()}
+	held := &HeldError{Table: w.key, Locks: names(r.claims)}
 	for _, n := range tab.Behind(id, r.claims, func(uint64) bool { return true }) {
 		if m, ok := tab.Member(n); ok {
 			held.By = append(held.By, memberOf(m))

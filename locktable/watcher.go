@@ -13,8 +13,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/tables"
 )
 
-// watcher is what this member knows of whether other members run, for one of its own terms. It
-// belongs to the goroutine of the committer and has no mutex: a look runs on a separate goroutine,
+// watcher is what this member knows of whether other members run, for one term of this member. It
+// belongs to the goroutine of the committer and has no mutex. A look runs on a separate goroutine,
 // alone uses its judge until it ends, and sends what it saw. The watcher looks at:
 //   - members that hold a lock for which this member waits;
 //   - in each line, the members in front of this member, from the nearest on, until two of them are
@@ -29,16 +29,16 @@ type watcher struct {
 	lives   map[tables.Term]*life
 	saw     chan sight // from looks; each can be sent without waiting
 	under   int        // looks under way
-	owing   []*life    // of members that are gone, whose objects this process is to remove
+	owing   []*life    // of members that have ended, whose objects this process is to remove
 	// The table had no room for all that this member asked for, or for itself, a TTL before that.
 	// By then each crashed member is suspected.
 	fullTill time.Duration
-	alarm    bool // somebody is suspected in a line of this member
+	alarm    bool // a member is suspected in a line of this one
 	more     int  // of all members are to be looked at, because one of them was found suspected
 	oneAt    time.Duration
 	first    bool // oneAt is the first time
 
-	of    *tables.Table // of which ahead tells
+	of    *tables.Table // of which ahead is
 	ahead []tables.Ahead
 }
 
@@ -81,7 +81,7 @@ type sight struct {
 	renewed time.Time
 	next    time.Duration // how long to wait until another look is worth a request
 	ended   time.Duration // monotonic
-	buried  bool          // it was no look: the object of a member that is gone was removed
+	buried  bool          // it was not a look: the object of a member that has ended was removed
 }
 
 const (
@@ -127,11 +127,7 @@ func (w *watcher) plan(tab *tables.Table, me uint64, asked []uint64, now time.Du
 			go w.look(l)
 		}
 	}
-	for len(w.owing) > 0 && w.under < maxLooks {
-		w.under++
-		go w.bury(w.owing[0])
-		w.owing = w.owing[1:]
-	}
+	w.buryOwed()
 	return at
 }
 
@@ -140,7 +136,7 @@ func (w *watcher) setDue(l *life, follows, asked bool, now time.Duration) {
 	switch rand := w.clock.Rand(); {
 	case asked, follows && !l.follows && w.alarm:
 		l.due = min(l.due, now)
-	case follows && !l.follows: // in a crowd, who is in the way changes all the time
+	case follows && !l.follows: // in a crowd, the members in the way change all the time
 		l.due = min(l.due, max(now+time.Duration(rand*float64(w.poll)/4), l.looked+w.poll))
 	case l.follows && !follows:
 		l.due = w.rests(l, now)
@@ -262,6 +258,16 @@ func (w *watcher) look(l *life) {
 	w.ring()
 }
 
+// buryOwed removes objects that this process is to remove, as many as there is room for now. The
+// end of each rings.
+func (w *watcher) buryOwed() {
+	for len(w.owing) > 0 && w.under < maxLooks {
+		w.under++
+		go w.bury(w.owing[0])
+		w.owing = w.owing[1:]
+	}
+}
+
 // bury removes the object of a member that has ended.
 func (w *watcher) bury(l *life) {
 	ctx, cancel := context.WithTimeout(context.Background(), w.attempt())
@@ -294,7 +300,7 @@ func (w *watcher) note(s sight) {
 	l := s.of
 	if s.err != nil && l.err == nil {
 		l.errSince = s.ended
-		w.log.Warn("whether a member lives cannot be told, will look again", "table", w.key, "member", l.member.Name,
+		w.log.Warn("a member's state is unknown, will retry", "table", w.key, "member", l.member.Name,
 			"err", s.err)
 	}
 	if s.err != nil || l.err != nil {
@@ -304,7 +310,7 @@ func (w *watcher) note(s sight) {
 	switch {
 	case s.verdict.State == membership.Over:
 		l.over = true
-		w.log.Info("a member's term is over: its requests are removed from the table", "table", w.key,
+		w.log.Info("a member's term has ended: its requests are removed", "table", w.key,
 			"member", l.member.Name, "why", s.verdict.Reason)
 		return
 	case s.err != nil && l.follows:
@@ -320,7 +326,7 @@ func (w *watcher) note(s sight) {
 // be, and when another look is worth a request.
 func (w *watcher) judged(l *life, s sight) {
 	l.seen = s.ended
-	if s.verdict.State == membership.Alive { // else the record may be of whoever has taken its object
+	if s.verdict.State == membership.Alive { // else the record may be written by a process that has taken the object
 		if l.nonce != "" && l.nonce != s.nonce {
 			l.changed = s.ended
 		}
@@ -357,8 +363,8 @@ func (w *watcher) judged(l *life, s sight) {
 func (w *watcher) compareClocks(l *life, age time.Duration) {
 	was := l.ahead
 	if l.ahead = age < -allowance; l.ahead && !was {
-		w.log.Warn("the clock of a member is ahead of this one, so tries take longer: set both by NTP", "table", w.key,
-			"member", l.member.Name, "by", -age.Round(time.Second))
+		w.log.Warn("the clock of a member is ahead", "table", w.key, "member", l.member.Name,
+			"by", -age.Round(time.Second), "effect", "tries take longer", "hint", "set both clocks by NTP")
 	}
 }
 
@@ -399,11 +405,7 @@ func (w *watcher) await(tab *tables.Table, me uint64) {
 		w.hear()
 		if tab != nil {
 			w.know(tab, me)
-		}
-		for tab != nil && len(w.owing) > 0 && w.under < maxLooks {
-			w.under++
-			go w.bury(w.owing[0])
-			w.owing = w.owing[1:]
+			w.buryOwed()
 		}
 		if w.under == 0 {
 			return
@@ -427,9 +429,9 @@ func (w *watcher) publish() {
 		}
 		where := ""
 		if l.blocks {
-			where = "is in the way, and "
+			where = "it is in the way, and "
 		}
-		errs = append(errs, lookError{fmt.Errorf("member %q: %swhether it lives cannot be told: %w", l.member.Name,
+		errs = append(errs, lookError{fmt.Errorf("member %q: %sits state is unknown: %w", l.member.Name,
 			where, l.err), l.errSince})
 	}
 	w.lookErrs.Store(&errs)

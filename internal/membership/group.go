@@ -12,9 +12,9 @@ import (
 	"github.com/leasehold-go/leasehold/internal/clock"
 )
 
-// Settings are those of all locks of a group, in one process. TTL, Poll, Margin and Drift are those
-// of leasehold.WithTTL, WithPollInterval, WithSafetyMargin and WithClockDrift. A Margin of 0 means
-// a fifth of the TTL.
+// Settings are the settings of all locks of a group, in one process. For TTL, Poll, Margin and
+// Drift see leasehold.WithTTL, WithPollInterval, WithSafetyMargin and WithClockDrift. A Margin of 0
+// means a fifth of the TTL.
 type Settings struct {
 	TTL, Poll, Margin time.Duration
 	Drift             float64
@@ -37,9 +37,9 @@ type Group struct {
 	deletes atomic.Int32 // one of the following
 }
 
-// What is known of the store's DELETE. Some servers ignore its condition, and a late one would
-// remove the object of a living member there. So the first removal tries the condition with an
-// older version, and a server that ignores it gets no more of them.
+// What is known of the store's DELETE. Some servers ignore its condition. There, a late DELETE
+// would remove the object of a running member. So the first removal tries the condition with an
+// older version, and a server that ignores it gets no further DELETE.
 const (
 	untried int32 = iota
 	enforced
@@ -105,7 +105,7 @@ func (g *Group) remove(ctx context.Context, key string, term leasehold.Record, s
 	}
 	if stale != "" && stale != obj.ETag && g.deletes.Load() == untried {
 		switch err := g.store.DeleteIfMatch(ctx, key, stale); {
-		case err == nil: // what was to be removed is gone, against the condition
+		case err == nil: // the object was removed against the condition
 			g.deletes.Store(ignored)
 			return nil
 		case errors.Is(err, leasehold.ErrPreconditionFailed):
@@ -117,7 +117,7 @@ func (g *Group) remove(ctx context.Context, key string, term leasehold.Record, s
 	return gone(g.store.DeleteIfMatch(ctx, key, obj.ETag))
 }
 
-// gone is the error of a DELETE for whoever wants the object away, or another in its place.
+// gone is the error of a DELETE, and nil if the object is absent or another one is in its place.
 func gone(err error) error {
 	if errors.Is(err, leasehold.ErrPreconditionFailed) || errors.Is(err, leasehold.ErrNotExist) {
 		return nil

@@ -11,9 +11,9 @@ import (
 	"github.com/leasehold-go/leasehold/internal/forecast"
 )
 
-// A Judge tells whether one term of another member is over. It remembers what it has seen for this
-// term and for no other, and it is made after the group has named the term. So nothing that the
-// object showed before counts. One goroutine at a time may use a Judge.
+// A Judge finds out whether one term of another member has ended. It remembers what it has seen for
+// this term and for no other, and it is made after the group has named the term. So nothing that
+// the object showed before counts. One goroutine at a time may use a Judge.
 type Judge struct {
 	g    *Group
 	asks question
@@ -40,17 +40,17 @@ func (g *Group) Judge(term Term, ttl time.Duration) (*Judge, error) {
 	return &Judge{g: g, asks: question{term, ttl, g.s.Drift}, lock: lock, looked: now, held: now}, nil
 }
 
-// Look reads the member's object once and says what that tells of the term. An object that is
-// missing is made, and one that was not renewed for its TTL is taken, and both are freed at once,
-// which takes a few requests more. With every error the state is Unknown: that an object cannot be
-// read proves nothing.
+// Look reads the member's object once and says what that shows of the term. It makes an object that
+// is missing, takes one that was not renewed for its TTL, and releases both at once, which takes a
+// few requests more. With every error the state is Unknown, because an object that cannot be read
+// proves nothing.
 func (j *Judge) Look(ctx context.Context) (Verdict, error) {
 	v, take, err := j.look(ctx)
 	if err != nil || !take {
 		return v, err
 	}
 	why := v.Reason
-	// What is begun is finished, or a process that ends would leave an object that nobody removes.
+	// What is begun is finished, or a process that ends would leave its object behind.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 4*j.g.s.Attempt())
 	defer cancel()
 	lease, err := j.lock.TryAcquire(ctx)
@@ -134,7 +134,7 @@ func (j *Judge) Next() time.Duration {
 		ttl = j.rec.TTL
 	}
 	ripe := max(j.since+j.asks.lasts(ttl), j.held) - now
-	spread := time.Duration((1 + c.Rand()) * float64(poll) / 50) // of those who watch the same member
+	spread := time.Duration((1 + c.Rand()) * float64(poll) / 50) // of processes that watch the same member
 	return min(wait, max(ripe, 0)+spread)
 }
 

@@ -19,7 +19,7 @@ type Member struct {
 	elector *leasehold.Elector
 	terms   Terms
 	unique  bool
-	resumed atomic.Pointer[resumed] // the term that goes on from a handle; nil without one
+	resumed atomic.Pointer[resumed] // the term that continues from a handle; nil without one
 
 	// Of the goroutine of Run.
 	handle string           // of the term that Run begins with; "" if none
@@ -37,14 +37,14 @@ type resumed struct {
 type Terms struct {
 	// Serve is what the member does in one term. It gets the term's name, under which the group may
 	// name the member as long as Serve runs. ctx ends when the term is lost, or is to end. Serve
-	// returns then, but only once no function runs under the term any more: what follows is the
-	// release of the member's object, or its next term. Meanwhile a lease that is still valid is
-	// renewed, for one TTL at most. A Serve that goes on after the loss of its lease is reported.
-	// After a panic nobody follows before the TTL has passed, and the panic goes on.
+	// returns then, but only once no function runs under the term any more: the release of the
+	// member's object follows, or its next term. Until then a lease that is still valid is renewed,
+	// for one TTL at most. A Serve that still runs after the loss of its lease is reported. After a
+	// panic, no other term begins before the TTL has passed, and Run re-panics.
 	//
 	// forgotten reports that the group does not name the term any more. Only then is the object
-	// removed, after Run has released it: else the released object is what tells others at once
-	// that the term is over.
+	// removed, after Run has released it. Otherwise the released object stays, because it shows
+	// others at once that the term has ended.
 	Serve func(ctx context.Context, lease *leasehold.Lease, term Term) (forgotten bool)
 	// Settle is called between two terms, and after the last one. The next term waits for it, but a
 	// Settle that takes its time is not reported. It may be nil.
@@ -75,8 +75,8 @@ func (m *Member) Key() string { return m.lock.Key() }
 
 // Run holds the member's lock, takes it anew after a loss, and gives it back when ctx ends. Then it
 // removes the member's object, if the last term allows it. If that fails, the object stays, and
-// others may remove it. The errors are those of leasehold.Elector.Run. A Run at the same time as
-// another is an error.
+// others may remove it. The errors are the errors of leasehold.Elector.Run. A Run at the same
+// time as another is an error.
 func (m *Member) Run(ctx context.Context) error {
 	if m.handle != "" {
 		if err := m.goOn(ctx); err != nil {
@@ -96,17 +96,17 @@ func (m *Member) Run(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.g.s.Attempt())
 	defer cancel()
 	if err := m.g.remove(ctx, m.Key(), left, m.stale); err != nil {
-		m.g.s.Log.Info("the member's object could not be removed: another member may", "key", m.Key(), "err", err)
+		m.g.s.Log.Info("the member's object could not be removed", "key", m.Key(), "err", err)
 	}
 	return nil
 }
 
-// Resume has the first term of Run be the one of a handle, by leasehold.Lock.Resume. If that cannot
-// go on, Run returns why. It must be called before Run.
+// Resume makes the term of a handle the first term of Run, by leasehold.Lock.Resume. If that term
+// cannot continue, Run returns why. Resume must be called before Run.
 func (m *Member) Resume(handle string) { m.handle = handle }
 
-// goOn is the term of the handle. Its error is that of the resumption, or of the release at the end
-// of ctx.
+// goOn is the term of the handle. Its error is the error of the resumption, or of the release at
+// the end of ctx.
 func (m *Member) goOn(ctx context.Context) error {
 	lease, err := m.resume(ctx)
 	if lease == nil {
@@ -128,7 +128,8 @@ func (m *Member) goOn(ctx context.Context) error {
 	return err
 }
 
-// resume tries again until the term goes on here, can not go on, or ctx ends, which is no error.
+// resume tries again until the term continues here, cannot continue, or ctx ends, which is not an
+// error.
 func (m *Member) resume(ctx context.Context) (*leasehold.Lease, error) {
 	s, failures := m.g.s, 0
 	for {
@@ -147,7 +148,7 @@ func (m *Member) resume(ctx context.Context) (*leasehold.Lease, error) {
 	}
 }
 
-// Resign ends the present term as the end of Run's ctx does, and Run goes on: see
+// Resign ends the present term as the end of Run's ctx does, and Run continues: see
 // leasehold.Elector.Resign.
 func (m *Member) Resign(ctx context.Context) error {
 	if r := m.resumed.Load(); r != nil {
@@ -160,7 +161,7 @@ func (m *Member) Resign(ctx context.Context) error {
 // Check is leasehold.Elector.Check.
 func (m *Member) Check(r *http.Request) error {
 	if r := m.resumed.Load(); r != nil && !r.lease.Valid() {
-		return errors.New("the member's term is over, and what it has begun still runs")
+		return errors.New("the member's term has ended, and what it has begun still runs")
 	}
 	return m.elector.Check(r)
 }
@@ -169,7 +170,7 @@ func (m *Member) Check(r *http.Request) error {
 func (m *Member) term(ctx context.Context, lease *leasehold.Lease) {
 	m.left, m.stale = leasehold.Record{}, ""
 	completed := false
-	defer func() { // also if Serve panics: what it has started may still act
+	defer func() { // even if Serve panics: what it has started may still act
 		if !completed {
 			lease.Abandon()
 		}

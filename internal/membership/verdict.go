@@ -1,8 +1,8 @@
-// Package membership has the members of a group. Each member holds one root lock, on an object of
-// its own, and counts as a member as long as its term of that lock. Group.Member is this process as
-// a member. A Judge tells whether the term of another member is over. Nothing here knows what a
-// member may do while its term lasts: whoever lets the group name terms, such as a table of locks,
-// evicts a member that is over.
+// Package membership has the members of a group. Each member holds one root lock, on a separate
+// object, and counts as a member as long as its term of that lock. Group.Member is this process as
+// a member. A Judge finds out whether the term of another member has ended. Nothing here knows what
+// a member may do while its term lasts: a user of the package, such as a table of locks, lets the
+// group name terms, and evicts a member whose term has ended.
 package membership
 
 import (
@@ -20,7 +20,7 @@ func TermOf(key string, r leasehold.Record) Term {
 	return Term{Key: key, ObjectID: r.ObjectID, TermID: r.TermID, Token: r.Token}
 }
 
-// Verdict is what one look at a member's object tells of a term.
+// Verdict is what one look at a member's object shows of a term.
 type Verdict struct {
 	State  State
 	Reason string // for logs
@@ -32,11 +32,11 @@ type State uint8
 // The states of a term.
 const (
 	Unknown State = iota // the look proves nothing
-	Alive                // the term goes on, as far as anybody can know
-	Over                 // the term is over for good: nobody acts under it any more
+	Alive                // the term continues, as far as a look can show
+	Over                 // the term has ended for good: no process acts under it any more
 )
 
-// question asks whether a term is over.
+// question asks whether a term has ended.
 type question struct {
 	term  Term
 	ttl   time.Duration // of the term, as the group knows it
@@ -47,8 +47,8 @@ type question struct {
 type sight struct {
 	exists bool
 	rec    leasehold.Record
-	// For at least so long, by the clock of whoever looks, the object has shown this and nothing
-	// else. What this means for two looks is up to shows.
+	// For at least this time, by the clock of the process that looks, the object has shown this and
+	// nothing else. What this means for two looks is up to shows.
 	stood time.Duration
 }
 
@@ -66,7 +66,7 @@ func (q question) answer(s sight) (v Verdict, take bool) {
 	case this && rec.Released():
 		return Verdict{Over, "it was released"}, false
 	case this && s.stood < q.lasts(rec.TTL):
-		return Verdict{Alive, "it may go on"}, false
+		return Verdict{Alive, "it may continue"}, false
 	case this:
 		return Verdict{Unknown, "it was not renewed for its TTL"}, true
 	}
@@ -89,8 +89,8 @@ func (q question) lasts(ttl time.Duration) time.Duration {
 // shown is what must stay the same for an object to have shown one thing.
 type shown struct{ objectID, termID, nonce string }
 
-// shows is what a record shows to whoever asks: of the term itself each renewal, of another term of
-// its object that term, and of another object only that it is there.
+// shows is what a record shows to this question: of the term itself each renewal, of another term
+// of its object that term, and of another object only that it is there.
 func (q question) shows(r leasehold.Record) shown {
 	switch {
 	case r.ObjectID != q.term.ObjectID:

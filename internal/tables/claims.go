@@ -24,6 +24,28 @@ type Claim struct {
 	Slots, Of int
 }
 
+// String names the claim for people: "name", "name (shared)" or "name (2 of 8)".
+func (c Claim) String() string {
+	switch {
+	case c.Shared:
+		return c.Name + " (shared)"
+	case c.Of > 0:
+		return fmt.Sprintf("%s (%d of %d)", c.Name, c.Slots, c.Of)
+	}
+	return c.Name
+}
+
+// semaphore reports whether the claim is of slots.
+func (c Claim) semaphore() bool { return c.Of > 0 }
+
+// kind is what a lock is, for people.
+func kind(semaphore bool) string {
+	if semaphore {
+		return "a semaphore"
+	}
+	return "a lock"
+}
+
 // CheckClaims says what is wrong with the claims of one request.
 func CheckClaims(claims []Claim) error { return check(sorted(claims)) }
 
@@ -50,7 +72,7 @@ func check(sorted []Claim) error {
 		case c.Name == "":
 			wrong = "the name is empty"
 		case len(c.Name) > maxName:
-			wrong = fmt.Sprintf("the name of %d bytes is over the limit of %d", len(c.Name), maxName)
+			wrong = fmt.Sprintf("the name of %d bytes exceeds the limit of %d", len(c.Name), maxName)
 		case !utf8.ValidString(c.Name):
 			wrong = "the name is not valid UTF-8"
 		case strings.ContainsFunc(c.Name, unicode.IsControl):
@@ -91,26 +113,27 @@ func (c Claim) weight() int64 {
 // room is the capacity that the claim goes by.
 func (c Claim) room() int64 { return cmp.Or(int64(c.Of), whole) }
 
-// front is what stands in front of a claim and stays waiting: how much it claims, and the smallest
-// capacity that any of it goes by; 0 if it is nobody.
+// front is what is in front of a claim and stays waiting: how much it claims, and the smallest
+// capacity that any of it goes by; 0 if nothing is in front.
 type front struct{ weight, room int64 }
 
 func (f front) with(c Claim) front {
 	return front{f.weight + c.weight(), min(cmp.Or(f.room, whole), c.room())}
 }
 
-// lets reports whether a claim can be held beside others that hold so much, behind this front. The
-// capacity that counts is the claim's own. Behind one that goes by a smaller capacity it is that,
-// or a stream of those with the larger one would keep the other waiting for ever.
+// lets reports whether a claim can be held together with others that hold this much, behind this
+// front. The capacity that counts is the claim's own. Behind a claim with a smaller capacity it is
+// the smaller one, or a stream of claims with the larger one would keep the other waiting for ever.
 func (f front) lets(c Claim, held int64) bool {
-	return held+f.weight+c.weight() <= min(cmp.Or(f.room, whole), c.room())
+	all := f.with(c)
+	return held+all.weight <= all.room
 }
 
 // lock is the index of one name: what would else take a walk through the whole table to find.
 type lock struct {
 	semaphore     bool
 	held, waiting int64      // the weight of the claims
-	line          []*Request // who claims it; those that wait are in order
+	line          []*Request // the requests that claim it; the waiting ones are in order
 	gone          int        // of the line: they were dropped
 }
 
@@ -128,8 +151,8 @@ func (r *Request) of(name string) Claim {
 	return r.Claims[i]
 }
 
-// InTheWay returns the members that a waiting request waits for, by rising number: those who hold
-// what it claims, and those who claim it earlier. The request's own member may be among them.
+// InTheWay returns the members that a waiting request waits for, by rising number: they hold what
+// it claims, or claim it earlier. The request's own member may be among them.
 func (t *Table) InTheWay(id ID) []uint64 {
 	r := t.requests[id]
 	if r == nil || r.Token != 0 {
@@ -138,9 +161,9 @@ func (t *Table) InTheWay(id ID) []uint64 {
 	return t.Behind(id, r.Claims, func(uint64) bool { return true })
 }
 
-// Behind returns those of them that these members are, if these alone would keep the request
-// waiting: none if it could be granted were the others not there. One that is not in the table is
-// taken for the last in line, with these sorted claims.
+// Behind returns the members in the way that are among these, if these alone would keep the request
+// waiting. It returns none if the request could be granted without the others. A request that is
+// not in the table is taken for the last in line, with these sorted claims.
 func (t *Table) Behind(id ID, claims []Claim, these func(member uint64) bool) []uint64 {
 	members := []uint64{}
 	for _, c := range claims {
@@ -164,8 +187,9 @@ func (t *Table) Behind(id ID, claims []Claim, these func(member uint64) bool) []
 	return slices.Compact(members)
 }
 
-// before lists who claims a lock in front of r, those who hold it too, with their claims of it: all
-// if r is nil. Who is behind and holds was granted beside it.
+// before lists the requests that claim a lock in front of r, holding ones too, with their claims of
+// it: all requests if r is nil. A request that is behind r and holds was granted because it fits
+// together with r.
 func (t *Table) before(r *Request, name string) iter.Seq2[*Request, Claim] {
 	return func(yield func(*Request, Claim) bool) {
 		l := t.locks[name]
@@ -180,12 +204,13 @@ func (t *Table) before(r *Request, name string) iter.Seq2[*Request, Claim] {
 	}
 }
 
-// Ahead is one lock that a member waits for: who holds it, and who waits for it in front of the
-// member's first request, the nearest first. The member itself is not among them.
+// Ahead is one lock that a member waits for: the members that hold it, and the members that wait
+// for it in front of the member's first request, the nearest first. The member itself is in neither
+// list.
 type Ahead struct{ Holders, Front []uint64 }
 
 // AheadOf lists the locks that a member waits for. It walks once along each line, however many
-// requests of the member stand there.
+// requests of the member are in it.
 func (t *Table) AheadOf(member uint64) []Ahead {
 	var list []Ahead
 	seen := map[string]bool{}

@@ -161,7 +161,7 @@ func (d *decoder) add(r *Request) error {
 	if r.Token > d.t.Revision {
 		return fmt.Errorf("the token %d is above the revision %d", r.Token, d.t.Revision)
 	}
-	// Those who hold stand in the order of their grants, and each was granted by its own capacity.
+	// Held requests are in the order of their grants, and each was granted by its own capacity.
 	for _, c := range r.Claims {
 		if l := d.t.locks[c.Name]; r.Token != 0 && l != nil && !(front{}).lets(c, l.held) {
 			return fmt.Errorf("lock %.80q is held by requests that exclude one another", c.Name)

@@ -265,7 +265,7 @@ func TestDamagedTables(t *testing.T) {
 			"a long name",
 			`1732,"tenant-42"`,
 			`1732,"` + strings.Repeat("x", 513) + `"`,
-			"513 bytes is over the limit of 512",
+			"513 bytes exceeds the limit of 512",
 		},
 		{"a name with a line break", `1732,"tenant-42"`, `1732,"tenant\n42"`, "control character"},
 		{"a name twice in one request", `1732,"tenant-42"`, `1732,"tenant-42",["tenant-42","s"]`, "claimed twice"},

@@ -23,7 +23,7 @@ type Handle struct {
 const handleMark = "."
 
 // HandleOf returns the text of the handle of member n, which has the secret of the member's lock.
-// Its letters are those of a URL.
+// It needs no escapes in a URL.
 func (t *Table) HandleOf(n uint64, lock string) string {
 	c := t.Clone()
 	for other := range t.members {

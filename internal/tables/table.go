@@ -1,9 +1,9 @@
-// Package tables is a table of locks as a pure state machine: who is a member, who holds which
-// lock, and who waits, in order. It does no I/O and knows no clock.
+// Package tables is a table of locks as a pure state machine: the members, the requests that hold
+// locks, and the requests that wait, in order. It does no I/O and knows no clock.
 //
 // A write is built on a clone of the last version with Join, Ask, Drop and Leave, and ends with
-// Finish, which grants whatever has become free. So whoever frees a lock hands it over in the same
-// write.
+// Finish, which grants whatever has become free. So the write that releases a lock also hands it
+// over.
 package tables
 
 import (
@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"iter"
 	"maps"
-	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -19,7 +18,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 )
 
-// The errors of Ask and Seal that a caller can tell apart.
+// The errors of Ask and Seal that a caller can distinguish.
 var (
 	ErrCapacity = errors.New("a lock is no semaphore")
 	ErrNoMember = errors.New("no such member in the table")
@@ -57,7 +56,7 @@ type Request struct {
 // concurrent use.
 type Table struct {
 	Revision uint64 // of the write; it rises with each
-	Nonce    string // of the write; it tells it from another one with the same revision
+	Nonce    string // of the write; it distinguishes writes with the same revision
 
 	members  map[uint64]Member
 	requests map[ID]*Request
@@ -83,10 +82,10 @@ func (t *Table) Clone() *Table {
 	return c
 }
 
-// Join adds a member and returns its number, which is at least 1 and above those of all members in
-// the table. If there is no higher one that Decode reads, it is any that is free. A term that is in
-// the table already keeps its number. A number may come again after its member has left; a term
-// does not.
+// Join adds a member and returns its number, which is at least 1 and higher than the numbers of all
+// members in the table. If there is no higher number that Decode reads, it is any unused one. A
+// term that is in the table already keeps its number. A number may come again after its member has
+// left; a term does not.
 func (t *Table) Join(m Member) uint64 {
 	if n, ok := t.Find(m.Term); ok {
 		return n
@@ -153,6 +152,14 @@ func (t *Table) Requests(member uint64) []Request {
 	return list
 }
 
+// Counts returns the numbers of members, of requests that hold, and of requests that wait.
+func (t *Table) Counts() (members, held, waiting int) {
+	for range t.Waiting() {
+		waiting++
+	}
+	return len(t.members), len(t.requests) - waiting, waiting
+}
+
 // Held lists the requests that are granted, in the order of their grants.
 func (t *Table) Held() iter.Seq[Request] { return live(t.held) }
 
@@ -171,8 +178,8 @@ func live(lists ...[]*Request) iter.Seq[Request] {
 	}
 }
 
-// Ask appends a request to those that wait. The claims must not be changed afterwards. Its error
-// wraps ErrNoMember, ErrKnown or ErrCapacity, or is that of CheckClaims; then nothing has changed.
+// Ask appends a waiting request. The claims must not be changed afterwards. Its error wraps
+// ErrNoMember, ErrKnown or ErrCapacity, or is the error of CheckClaims; then nothing has changed.
 func (t *Table) Ask(id ID, claims []Claim) error {
 	r := &Request{ID: id, Claims: sorted(claims)}
 	err := t.admit(r)
@@ -191,7 +198,7 @@ func (t *Table) admit(r *Request) error {
 		return fmt.Errorf("%w: %+v", ErrKnown, r.ID)
 	}
 	if r.Number > leasehold.MaxToken {
-		return fmt.Errorf("the request number %d is over 2^53-1", r.Number)
+		return fmt.Errorf("the request number %d exceeds 2^53-1", r.Number)
 	}
 	if err := check(r.Claims); err != nil {
 		return err
@@ -251,7 +258,7 @@ func (t *Table) Drop(id ID) bool {
 	return true
 }
 
-// dropped reports whether a request was removed, and is still in a list that nobody has cleaned.
+// dropped reports whether a request was removed, and is still in a list.
 func (r *Request) dropped() bool { return r.Claims == nil }
 
 // Leave removes a member and all its requests, and reports whether it was there.
@@ -271,28 +278,27 @@ func (t *Table) Leave(member uint64) bool {
 func (t *Table) Finish(nonce string, atLeast uint64) {
 	t.Revision = max(t.Revision, atLeast) + 1
 	t.Nonce = nonce
-	t.grant(math.MaxInt)
+	t.grant()
 }
 
 // Seal is Finish, and Encode of what is to be written. If the object would have more than limit
-// bytes once all who wait were granted, the error matches ErrFull: such a write must not ask or
-// join. The body comes with it, because what only frees may be sent all the same. over is by how
-// many bytes. The error of a revision that no reader takes matches leasehold.ErrCorruptRecord: only
-// an edit by hand leads there.
+// bytes once all waiting requests were granted, the error matches ErrFull: such a write must not
+// ask or join. over is by how many bytes. The body is returned too, because a write that only
+// releases may be sent all the same. The error of a revision that no reader takes matches
+// leasehold.ErrCorruptRecord: only an edit by hand leads there.
 //
-// Only an edit by hand, or a member without this limit, makes a table of which not all can be
-// granted within leasehold.MaxObjectSize. Seal grants as many as fit then, in order.
+// Only an edit by hand, or a member without this limit, makes a table in which not all requests can
+// be granted within leasehold.MaxObjectSize. Seal then grants as many as fit, in order.
 func (t *Table) Seal(nonce string, atLeast uint64, limit int) (body []byte, over int, err error) {
 	waited := t.waiting
 	t.Finish(nonce, atLeast)
 	if t.Revision > leasehold.MaxToken {
-		return nil, 0, fmt.Errorf("%w: the revision %d is over 2^53-1 (repair the table by hand)",
+		return nil, 0, fmt.Errorf("%w: the revision %d exceeds 2^53-1 (repair the table by hand)",
 			leasehold.ErrCorruptRecord, t.Revision)
 	}
 	body = t.Encode()
 	if excess := len(body) - leasehold.MaxObjectSize; excess > 0 {
-		granted := t.retract(waited)
-		t.grant(max(granted-excess/t.tokenSize()-1, 0))
+		t.retract(waited, excess/t.tokenSize()+1)
 		body = t.Encode()
 	}
 	if size := len(body) + t.Reserve(); size > limit {
@@ -302,8 +308,8 @@ func (t *Table) Seal(nonce string, atLeast uint64, limit int) (body []byte, over
 	return body, 0, nil
 }
 
-// Reserve is how many bytes the object grows by, at most, when all are granted who wait: by a token
-// for each, of a revision that may be a hundred times as high then.
+// Reserve is how many bytes the object grows by, at most, when all waiting requests are granted: by
+// a token for each, of a revision that may be a hundred times as high then.
 func (t *Table) Reserve() int {
 	_, _, waiting := t.Counts()
 	return waiting * (t.tokenSize() + len("99"))
@@ -312,23 +318,23 @@ func (t *Table) Reserve() int {
 // tokenSize is what a grant adds to the object.
 func (t *Table) tokenSize() int { return len(",") + len(strconv.FormatUint(t.Revision, 10)) }
 
-// Unfinished reports whether another write would grant something in a table that has so many bytes,
-// which is so only if it was edited by hand, or was full.
+// Unfinished reports whether another write would grant something in a table of this size in bytes.
+// It would only if the table was edited by hand, or was full.
 func (t *Table) Unfinished(size int) bool {
 	if len(t.waiting) == 0 || size+t.tokenSize() > leasehold.MaxObjectSize {
 		return false
 	}
 	c := t.Clone()
 	waiting := len(c.waiting)
-	c.grant(1)
+	c.grant()
 	return len(c.waiting) < waiting
 }
 
-// grant walks those who wait, in order, and grants a request if each of its claims fits beside
-// those who hold and all earlier ones that stay waiting; but not more requests than most. So a
-// request is not passed by a later one that takes what it waits for. One walk is enough: to later
-// requests, an earlier one counts the same whether it holds or waits.
-func (t *Table) grant(most int) {
+// grant walks the waiting requests, in order, and grants a request if each of its claims fits
+// together with the claims that are held and all earlier ones that stay waiting. So a request is
+// not passed by a later one that takes what it waits for. One walk is enough: to later requests, an
+// earlier one counts the same whether it holds or waits.
+func (t *Table) grant() {
 	ahead := map[string]front{}
 	var stay []*Request
 	t.held = slices.DeleteFunc(t.held, (*Request).dropped)
@@ -336,13 +342,12 @@ func (t *Table) grant(most int) {
 		waits := func(c Claim) bool { return !ahead[c.Name].lets(c, t.locks[c.Name].held) }
 		switch {
 		case r.dropped():
-		case most == 0 || slices.ContainsFunc(r.Claims, waits):
+		case slices.ContainsFunc(r.Claims, waits):
 			stay = append(stay, r)
 			for _, c := range r.Claims {
 				ahead[c.Name] = ahead[c.Name].with(c)
 			}
 		default:
-			most--
 			t.held = append(t.held, r)
 			t.turn(r, t.Revision)
 		}
@@ -350,18 +355,14 @@ func (t *Table) grant(most int) {
 	t.waiting = stay
 }
 
-// retract takes back what this write has granted to those who waited before it, and returns how
-// many that were.
-func (t *Table) retract(waited []*Request) (granted int) {
-	t.waiting = waited
-	for _, r := range waited {
-		if r.Token != 0 {
-			granted++
-			t.turn(r, 0)
-		}
+// retract takes back the last grants of this write, up to this number. waited is the order of the
+// requests that waited before it.
+func (t *Table) retract(waited []*Request, grants int) {
+	for ; grants > 0 && len(t.held) > 0 && t.held[len(t.held)-1].Token == t.Revision; grants-- {
+		t.turn(t.held[len(t.held)-1], 0)
+		t.held = t.held[:len(t.held)-1]
 	}
-	t.held = t.held[:len(t.held)-granted]
-	return granted
+	t.waiting = slices.DeleteFunc(waited, func(r *Request) bool { return r.Token != 0 || r.dropped() })
 }
 
 // turn makes a request one that holds by this token, or one that waits if it is 0.

@@ -201,7 +201,7 @@ func TestCheckClaims(t *testing.T) {
 		{"not valid UTF-8", []Claim{{Name: "a\xff"}}},
 		{"control character", []Claim{{Name: "a\nb"}}},
 		{"control character", []Claim{{Name: "a\u0085"}}},
-		{"513 bytes is over the limit of 512", []Claim{{Name: strings.Repeat("é", 256) + "x"}}},
+		{"513 bytes exceeds the limit of 512", []Claim{{Name: strings.Repeat("é", 256) + "x"}}},
 		{`"x": it is claimed twice`, []Claim{x, y, sharedX}},
 		{"both shared and in slots", []Claim{{Name: "a", Shared: true, Slots: 1, Of: 2}}},
 		{"both shared and in slots", []Claim{{Name: "a", Shared: true, Of: 2}}},

@@ -390,12 +390,12 @@ type verdicts struct {
 
 // reasons are those of membership.
 var reasons = map[string]int{
-	"a later term of its object has begun":                   overLaterTerm,
-	"it was released":                                        overReleased,
-	"it was not renewed for its TTL":                         overNotRenewed,
-	"its object has shown another term for its TTL":          overOtherTerm,
-	"another object has been in its place for its TTL":       overOtherObject,
-	"whether a member lives cannot be told, will look again": overUnread,
+	"a later term of its object has begun":             overLaterTerm,
+	"it was released":                                  overReleased,
+	"it was not renewed for its TTL":                   overNotRenewed,
+	"its object has shown another term for its TTL":    overOtherTerm,
+	"another object has been in its place for its TTL": overOtherObject,
+	"a member's state is unknown, will retry":          overUnread,
 }
 
 func (v verdicts) Enabled(context.Context, slog.Level) bool { return true }
