@@ -64,9 +64,9 @@ func (p *process) abandon(lease *leasehold.Lease) {
 		ttl := ttlOf(lease)
 		until := p.clock.Now().Mono + left + w.cfg.marginOf(ttl)
 		w.abandoned[lease.Token()] = abandonment{p, time.Now(), until, ttl}
-		w.markIf(p.lease == lease, abandonedInFunction)
+		w.markIf(p.lease == lease, "abandoned in its function")
 		w.mu.Unlock()
-		w.markIf(p.client.writing.Load() > 0, abandonedWhileWriting)
+		w.markIf(p.client.writing.Load() > 0, "abandoned during a renewal")
 		w.log(p.name, "abandons token %d", lease.Token())
 	}
 	lease.Abandon()
@@ -185,12 +185,12 @@ func (w *world) checkAbandoned(writer *process, r request, old, now leasehold.Re
 		w.violateLocked("%s released token %d, which was abandoned, although nobody had called Release",
 			writer.name, old.Token)
 	case now.Released():
-		w.mark(abandonedThenReleased)
+		w.mark("abandoned, then released")
 	case now.Token > old.Token && writer == a.by && writer.clock.Now().Mono < a.until && !w.calledRelease[old.Token]:
 		w.violateLocked("%s took over from its own token %d, which it had abandoned, %v before that could run out",
 			writer.name, old.Token, a.until-writer.clock.Now().Mono)
 	case now.Token > old.Token:
-		w.mark(abandonedRunsOut)
+		w.mark("an abandoned term runs out")
 	// else its machine may have stood still meanwhile
 	case writer == a.by && r.fate != nil && r.fate.at.Sub(a.at) > a.ttl/2 && writer.resumedAt.Before(a.at):
 		w.violateLocked("%s renewed token %d %v after it had abandoned it", writer.name, old.Token, r.fate.at.Sub(a.at))

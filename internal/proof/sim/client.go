@@ -152,7 +152,7 @@ func (c *client) drawFault(r *request) networkFault {
 	w.mu.Lock()
 	w.stats.Requests++
 	if f.name != "ok" {
-		w.stats.Faults[f.name]++
+		w.stats.Events[f.name]++
 	}
 	w.mu.Unlock()
 	if !r.writes() {
@@ -213,7 +213,7 @@ func (c *client) reportedAge(got reply, sent time.Duration) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	first := c.lastVersion != got.version || !c.hasRead || sent-c.lastAnswerAt > c.p.outOfSight(got.obj.Body)
-	c.p.w.markIf(c.fooled && c.lastVersion == got.version, fooledByETag)
+	c.p.w.markIf(c.fooled && c.lastVersion == got.version, "a restored version not seen as new")
 	if late := c.hasRead && sent < c.lastReadAt; !late { // else it shows what was there before
 		if !c.hasRead {
 			c.firstReadAt = sent

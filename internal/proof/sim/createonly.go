@@ -55,8 +55,8 @@ func (s *store) serveObjects(sender *process, r request) reply {
 	case "list":
 		return reply{versions: slices.Sorted(maps.Keys(s.objects))}
 	case "delete":
-		s.w.markIf(exists && r.fate.answered.Load(), lateDelete)
-		s.w.markIf(r.version+2*createonly.Keep < s.versions, veryLateDelete)
+		s.w.markIf(exists && r.fate.answered.Load(), "a late delete")
+		s.w.markIf(r.version+2*createonly.Keep < s.versions, "a delete after many versions")
 		if exists && r.version+createonly.Keep > s.versions {
 			s.w.violate("%s deleted version %d, and the highest is %d", sender.label(), r.version, s.versions)
 		}
@@ -64,10 +64,10 @@ func (s *store) serveObjects(sender *process, r request) reply {
 		return reply{}
 	case "get":
 		if !exists {
-			s.w.mark(deletedBeforeRead)
+			s.w.mark("deleted before it is read")
 			return reply{err: leasehold.ErrNotExist}
 		}
-		s.w.markIf(was.tooLate, readTooLate)
+		s.w.markIf(was.tooLate, "a read of a late create")
 		return reply{obj: leasehold.Object{Body: was.body, ETag: etagOf(r.version)}, version: etagOf(r.version)}
 	}
 	s.w.arrives(r)
@@ -77,8 +77,8 @@ func (s *store) serveObjects(sender *process, r request) reply {
 	case exists:
 		s.w.refuses(sender, r)
 	case r.version != s.versions+1:
-		s.w.markIf(r.fate.answered.Load(), createdTooLate)
-		s.w.markIf(!r.fate.answered.Load(), createdBySleeper)
+		s.w.markIf(r.fate.answered.Load(), "a create too late")
+		s.w.markIf(!r.fate.answered.Load(), "a create by a sleeper")
 		s.objects[r.version] = object{r.body, true}
 		return reply{}
 	default:

@@ -56,7 +56,7 @@ func (w *world) foreignTerm(r *rand.Rand) {
 		return
 	}
 	if !rec.Released() {
-		w.mark(foreignTakeover)
+		w.mark("a foreign takeover")
 		w.checkForeignTakeover(rec.Token)
 	}
 	token, etag, ok := rec.Token+1, got.obj.ETag, true
@@ -75,7 +75,7 @@ func (w *world) foreignTerm(r *rand.Rand) {
 		if etag, ok = w.foreignWrite(kind, got.obj.Body, token, etag, until, first); !ok {
 			return
 		}
-		w.markIf(kind == sameTerm, foreignKeepsTerm)
+		w.markIf(kind == sameTerm, "a foreign client keeps the term")
 		w.log("foreign", "holds token %d until %v", token, until.Sub(w.began))
 		time.Sleep(time.Until(until) * 3 / 4)
 		if r.IntN(2) == 0 || !w.faultsOn() {

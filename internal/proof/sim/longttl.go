@@ -97,8 +97,8 @@ func (w *world) checkOutage() {
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
-	w.mark(ledAfterOutage)
-	w.markIf(woken && !silent, wokenFromBackoff)
+	w.mark("led after an outage")
+	w.markIf(woken && !silent, "woken from a back-off")
 }
 
 // checkCalls wants the end of ctx to end each call of a process within one attempt.

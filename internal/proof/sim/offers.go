@@ -92,7 +92,7 @@ func (w *world) sendNoteLocked(to *process, n handover.Note) {
 // hears gives a note to a process, if it runs.
 func (p *process) hears(n handover.Note) {
 	if !p.crashed.Load() && !p.clock.isFrozen() {
-		p.w.markIf(offer(p.lock, n), offerHeard)
+		p.w.markIf(offer(p.lock, n), "an offer heard")
 	}
 }
 
@@ -121,7 +121,7 @@ func (w *world) wasOffered(old, now leasehold.Record) bool {
 	if by == nil || now.Token != old.Token+1 || old.Released() {
 		return false
 	}
-	w.mark(offerTaken)
+	w.mark("an offer taken")
 	w.checkRelease(by, old.Token)
 	return true
 }

@@ -192,7 +192,7 @@ func (w *world) checkStatus(name string, s leasehold.Status, known uint64, misre
 	if s.State != leasehold.StateExpired || misread { // a torn read hides a renewal
 		return
 	}
-	w.mark(readerSeesExpiry)
+	w.mark("a reader sees an expiry")
 	for _, l := range w.accountable() {
 		// A machine whose clocks stood still may renew, after the look, a lease that had run out.
 		stoodStill := time.Since(l.resumedAt) <= ttlOf(l.lease)

@@ -25,7 +25,6 @@ type stage[P actor] struct {
 	cfg   *Config
 	start func(node int, c *nodeClock, reclaim bool) // the next process of a node
 	acts  func(p P, a Action)                        // what happens in such worlds only
-	occurred
 
 	journal              // its mu guards what follows
 	processes []P        // all that ever ran
@@ -36,10 +35,9 @@ type stage[P actor] struct {
 	finished  bool // no process may start
 }
 
-func newStage[P actor](cfg *Config, trace bool, situations int) stage[P] {
+func newStage[P actor](cfg *Config, trace bool) stage[P] {
 	return stage[P]{
-		cfg: cfg, occurred: make(occurred, situations), journal: newJournal(trace), nodes: make([]P, cfg.Nodes),
-		messages: cfg.rng("messages"),
+		cfg: cfg, journal: newJournal(trace), nodes: make([]P, cfg.Nodes), messages: cfg.rng("messages"),
 	}
 }
 
@@ -91,7 +89,7 @@ func (s *stage[P]) act(a Action) {
 	s.mu.Lock()
 	p := s.nodes[a.Node]
 	m := p.on()
-	s.stats.Faults[a.Kind]++
+	s.stats.Events[a.Kind]++
 	s.mu.Unlock()
 	s.log(m.name, "*** %s for %v", a.Kind, a.For.Round(time.Millisecond))
 	stands := m.clock.isFrozen() || m.crashed.Load() // a machine stops once at a time
@@ -246,11 +244,4 @@ func (s *stage[P]) haltAll() []P {
 		p.halt()
 	}
 	return processes
-}
-
-// outcome is the result of the run, which is over.
-func (s *stage[P]) outcome() Outcome {
-	out := s.journal.outcome()
-	out.Stats.Situations = s.reached()
-	return out
 }

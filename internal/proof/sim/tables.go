@@ -133,13 +133,11 @@ type tableProcess struct {
 	excusedUntil time.Time // until then it may hold what others hold: all its clocks stood still
 }
 
-// RunTables runs one world to its end.
-func RunTables(t *testing.T, cfg *TableConfig, trace bool) Outcome {
-	t.Helper()
-	var out Outcome
-	InBubble(t, cfg.Seed, func() {
+// Run runs the world to its end.
+func (c *TableConfig) Run(t *testing.T, trace bool) (out Outcome) {
+	InBubble(t, c.Seed, func() {
 		w := &tableWorld{
-			cfg: cfg, stage: newStage[*tableProcess](&cfg.Config, trace, len(TableSituations)),
+			cfg: c, stage: newStage[*tableProcess](&c.Config, trace),
 			objects: make(map[string]*tableObject), former: make(map[string][][]byte), table: tables.New(),
 			edited: make(map[string]bool), restored: make(map[string]restoredObject),
 			usedAt: make(map[string]time.Time), toRemove: make(map[string]bool),
@@ -364,7 +362,7 @@ func (c *tableClient) options() []locktable.Option {
 	w := c.p.w
 	return []locktable.Option{
 		locktable.WithObserver(c.observe),
-		locktable.WithTTL(w.cfg.TTL), locktable.WithLogger(slog.New(verdicts{slog.DiscardHandler, w.occurred})),
+		locktable.WithTTL(w.cfg.TTL), locktable.WithLogger(slog.New(listener(w.hears))),
 		locktable.WithSafetyMargin(w.cfg.Margin), locktable.WithClockDrift(w.cfg.Drift),
 		testopt.WithTableClock(c.p.clock),
 	}
@@ -382,36 +380,22 @@ func (c *tableClient) store() leasehold.Store {
 	return face{leasehold.StoreInfo{MinTTL: time.Millisecond, Conditional: true}, c}
 }
 
-// verdicts marks what a Table logs of the terms of others.
-type verdicts struct {
-	slog.Handler
-	occurred
+// reasons are the situations of what a Table logs of the terms of others. The texts are those of
+// membership.
+var reasons = map[string]string{
+	"a later term of its object has begun":                   "over by a later term",
+	"it was released":                                        "over by a release",
+	"it was not renewed for its TTL":                         "over by time",
+	"its object has shown another term for its TTL":          "over by a restored term",
+	"another object has been in its place for its TTL":       "over by another object",
+	"whether a member lives cannot be told, will look again": "a member's object is unreadable",
 }
 
-// reasons are those of membership.
-var reasons = map[string]int{
-	"a later term of its object has begun":                   overLaterTerm,
-	"it was released":                                        overReleased,
-	"it was not renewed for its TTL":                         overNotRenewed,
-	"its object has shown another term for its TTL":          overOtherTerm,
-	"another object has been in its place for its TTL":       overOtherObject,
-	"whether a member lives cannot be told, will look again": overUnread,
-}
-
-func (v verdicts) Enabled(context.Context, slog.Level) bool { return true }
-
-func (v verdicts) Handle(_ context.Context, r slog.Record) error {
-	told := func(text string) {
-		if situation, ok := reasons[text]; ok {
-			v.mark(situation)
-		}
+// hears marks a text that a Table logs.
+func (w *tableWorld) hears(text string) {
+	if situation, ok := reasons[text]; ok {
+		w.mark(situation)
 	}
-	told(r.Message)
-	r.Attrs(func(a slog.Attr) bool {
-		told(a.Value.String())
-		return true
-	})
-	return nil
 }
 
 // observe runs while the Table is locked.
@@ -517,7 +501,7 @@ func (c *tableClient) use(claims []tables.Claim) {
 		began := time.Now()
 		lease, err = lock.TryAcquire(ctx)
 		if err == nil && time.Since(began) > ttl/2 {
-			p.w.mark(tryOutlasts)
+			p.w.mark("a try outlived a dead one")
 		}
 	} else {
 		lease, err = lock.Acquire(ctx)

@@ -336,7 +336,7 @@ func (w *tableWorld) applyLocked(c *tableClient, r *tableRequest) reply {
 		delete(w.objects, r.key)
 		return reply{seq: seq}
 	case r.kind == "create" && o != nil, r.kind == "update" && r.ifMatch != o.etag:
-		w.markIf(c.detached != nil && r.key == tableKey, lateWriteOfDetached)
+		w.markIf(c.detached != nil && r.key == tableKey, "a late write of a detached member")
 		return reply{err: leasehold.ErrPreconditionFailed, seq: seq}
 	}
 	var old leasehold.Record

@@ -192,8 +192,8 @@ func (w *tableWorld) checkCopies(c *tableClient, old, now *tables.Table) {
 		}
 		_, stays := find(now, row)
 		age := time.Since(ask.at)
-		w.markIf(stays, copyKept)
-		w.markIf(!stays, copyDropped)
+		w.markIf(stays, "a copy's row was left alone")
+		w.markIf(!stays, "a copy's row was dropped in the end")
 		if least := time.Duration(float64(2*w.cfg.TTL) / (1 + w.cfg.RateSpread)); !stays && age < least && w.edit == 0 {
 			w.violate("%s has dropped %v, for which its copy %s has asked %v before", c.name, row, ask.by.name, age)
 		}

@@ -116,7 +116,7 @@ func (c *tableClient) detach(patience time.Duration) *handedOver {
 	w.log(c.name, "*** has tried to detach its member: %s", firstLine(err))
 	if err != nil {
 		c.detaching.Store(false)
-		w.markIf(errors.Is(err, locktable.ErrNotDetachable), notDetachable)
+		w.markIf(errors.Is(err, locktable.ErrNotDetachable), "not detachable")
 		if !errors.Is(err, leasehold.ErrLost) {
 			c.checkRefusal(err)
 		}
@@ -206,13 +206,13 @@ func (c *tableClient) goOn() {
 		w.violate("%s goes on with %d leases, not with %d", c.name, len(leases), len(rows))
 		return
 	}
-	w.markIf(time.Now().After(c.heir.until), resumedAfterTTL)
+	w.markIf(time.Now().After(c.heir.until), "resumed after the TTL")
 	for i, lease := range leases {
 		if lease.Token() != rows[i].Token {
 			w.violate("%s goes on with token %d, not with %d", c.name, lease.Token(), rows[i].Token)
 		}
 		if lease.Context().Err() == nil && lease.Valid() {
-			w.mark(memberResumed)
+			w.mark("a member resumed")
 			h := c.hold(lease, rows[i].Claims, lease.Context(), false)
 			p.workers.Go(func() { c.keep(h) })
 		}
@@ -227,7 +227,7 @@ func (c *tableClient) notResumed(err error) {
 	excused := late || w.copied[c.key] || w.edited[c.key] || w.edit > 0 || w.cfg.Loose || w.cfg.Twins
 	w.state.Unlock()
 	over := errors.Is(err, leasehold.ErrLost) || errors.Is(err, leasehold.ErrReleased)
-	w.markIf(over && late, resumedEvicted)
+	w.markIf(over && late, "resumed too late")
 	if !p.harmed.Load() && (!over || !excused) {
 		w.violate("%s cannot go on with the member that %s has detached %v ago: %v", c.name, h.by.name,
 			time.Since(h.at), err)
@@ -293,7 +293,7 @@ func (w *tableWorld) checkHandedOver(c *tableClient, old, now *tables.Table) {
 			}
 			for _, held := range w.holds {
 				if held.row == row && held.c != c && held.edit == 0 && copied && held.c.wrote {
-					w.markIf(heir && held.lease.Valid(), freedByAnotherHeir)
+					w.markIf(heir && held.lease.Valid(), "freed by another heir")
 					held.edit, held.editAt, held.sawEdit = w.seq, time.Now(), time.Time{}
 				}
 			}

@@ -440,7 +440,7 @@ func (w *tableWorld) checkEvicted(c *tableClient, old, now *tables.Table) {
 		if o.rec.ObjectID == m.ObjectID && o.rec.Token <= m.Token && !o.rec.Released() {
 			w.violate("%s removes member %s, whose object shows its token %d", c.name, m.Name, o.rec.Token)
 		}
-		w.markIf(!joined, evictedUnjoined)
+		w.markIf(!joined, "evicted without a row")
 	}
 }
 
@@ -503,7 +503,7 @@ func (w *tableWorld) checkOrder(c *tableClient, old, now *tables.Table) {
 	}
 	for name, room := range ahead.room {
 		if room < all && ahead.most[name] > room {
-			w.mark(mixedSlots)
+			w.mark("different numbers of slots in one line")
 		}
 	}
 	before := newLine() // those that waited before and still wait

@@ -145,7 +145,7 @@ func (w *tableWorld) checkVisit(c *tableClient, v *tableVisit, err error) {
 	const slack = 2 * time.Second // for some twenty requests, and for races
 	late := time.Duration(float64(ttl)*(1+w.cfg.Drift)/c.p.clock.rate) + ttl/3 + slack
 	after := w.finds(c, v.lock, 0)
-	w.markIf(v.wrong && after.wrong && errors.Is(err, leasehold.ErrHeld), wrongClockMet)
+	w.markIf(v.wrong && after.wrong && errors.Is(err, leasehold.ErrHeld), "a visitor met a wrong clock")
 	w.state.Lock()
 	unused := !w.usedAt[v.lock].After(v.began)
 	w.state.Unlock()

@@ -119,7 +119,7 @@ func (p *process) checkVisit(v visit, lease *leasehold.Lease, err error) {
 	}
 	if lives := v.tries && livesBy(v.wall, rec); lives {
 		atOnce := took <= 10*request // also if others are faster several times
-		w.markIf(errors.Is(err, leasehold.ErrHeld), visitorRefused)
+		w.markIf(errors.Is(err, leasehold.ErrHeld), "a visitor refused at once")
 		if outlasted := err == nil && lease.Token() == rec.Token+1; !atOnce &&
 			(outlasted || err != nil && livesBy(p.clock.Now().Time(), now)) {
 			w.violate("%s took %v to try, although the holder of token %d had shown life", p.name, took, rec.Token)

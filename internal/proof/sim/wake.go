@@ -5,7 +5,7 @@ import "time"
 // wake wakes a process, if it runs.
 func (p *process) wake() {
 	if frozen := p.clock.isFrozen(); p.crashed.Load() || frozen {
-		p.w.markIf(frozen, messageToFrozen)
+		p.w.markIf(frozen, "a message to a frozen machine")
 		return
 	}
 	p.happened(&p.wakes)
