@@ -28,18 +28,12 @@ type abandonments struct {
 // drawAbandons draws whether holders abandon their leases.
 func (c *Config) drawAbandons() {
 	r := c.rng("abandons")
-	c.Abandons = r.IntN(4) == 0
-	if !c.Abandons {
+	if c.Abandons = r.IntN(4) == 0; !c.Abandons {
 		return
 	}
 	for range r.IntN(4) {
-		c.Actions = append(c.Actions, Action{
-			At:   time.Duration(r.Int64N(int64(c.Chaos * 7 / 10))),
-			Node: r.IntN(c.Nodes),
-			Kind: "abandon",
-		})
+		c.add(c.sometime(r, "abandon"))
 	}
-	c.sortActions()
 }
 
 // whim draws from what a process does with its leases, if holders abandon them.

@@ -232,7 +232,7 @@ func (c *client) reportedAge(got reply, sent time.Duration) time.Duration {
 	case first && ages != IgnoredDates && ages != WrongAges:
 		return max(got.age.Truncate(time.Second)-2*time.Second, 0)
 	}
-	return got.age + time.Hour + time.Duration(c.rand.Int64N(int64(4*time.Hour)))
+	return got.age + time.Hour + below(c.rand, 4*time.Hour)
 }
 
 // otherVersionReadAt is when this process sent the last read that showed it a version other than
@@ -249,7 +249,8 @@ func (c *client) otherVersionReadAt() (at time.Duration, ok bool) {
 // store is the client as a Store. Where dates matter, the real S3Store is on top of it.
 func (c *client) store() leasehold.Store {
 	if c.p.w.cfg.CreateOnly {
-		return &createOnly{createonly.New(objects{c}), c}
+		s := createonly.New(objects{c})
+		return face{s.Describe(), calls{c, s}}
 	}
 	switch c.p.w.cfg.Ages {
 	case IgnoredDates:

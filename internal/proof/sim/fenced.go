@@ -221,8 +221,8 @@ func (w *fencedWorld) sends(s sending, f faultproxy.Fault) {
 func (w *fencedWorld) drawFault() faultproxy.Fault {
 	w.counts(func(s *Stats) { s.Requests++ })
 	f := faultproxy.Fault{
-		Before: time.Duration(w.rand.Int64N(int64(50 * time.Millisecond))),
-		After:  time.Duration(w.rand.Int64N(int64(50 * time.Millisecond))),
+		Before: below(w.rand, 50*time.Millisecond),
+		After:  below(w.rand, 50*time.Millisecond),
 	}
 	if w.rand.Float64() >= w.cfg.RequestFaults {
 		return f

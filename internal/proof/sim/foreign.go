@@ -36,7 +36,7 @@ func (w *world) foreignClient(ctx context.Context) {
 		often = w.cfg.TTL / 20
 	}
 	for ctx.Err() == nil {
-		time.Sleep(time.Duration(r.Int64N(int64(often))))
+		time.Sleep(below(r, often))
 		if w.faultsOn() {
 			w.foreignTerm(r)
 		}
@@ -71,7 +71,7 @@ func (w *world) foreignTerm(r *rand.Rand) {
 	var until time.Time
 	for first := true; ok; first = false {
 		// also longer than the ttl that it may have kept, and never shorter than it was
-		until = latest(until, time.Now().Add(time.Duration(r.Int64N(int64(2*w.cfg.TTL)))))
+		until = latest(until, time.Now().Add(below(r, 2*w.cfg.TTL)))
 		if etag, ok = w.foreignWrite(kind, got.obj.Body, token, etag, until, first); !ok {
 			return
 		}

@@ -69,7 +69,7 @@ func (w *world) checkOutage() {
 	if !w.releaseInOutage(leader, set) {
 		return
 	}
-	time.Sleep(time.Hour + time.Duration(r.Int64N(int64(time.Hour))))
+	time.Sleep(time.Hour + below(r, time.Hour))
 	within := time.Second
 	if w.cfg.CreateOnly { // each call sends up to three requests, of 60 ms at most
 		within += time.Second / 2

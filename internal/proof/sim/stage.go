@@ -64,7 +64,7 @@ func (s *stage[P]) newClock(node int, name string) *nodeClock {
 		rate = 1 + s.cfg.RateSpread*float64(1-2*(node%2))
 	}
 	if s.cfg.Skew > 0 && (node >= 0 || r.IntN(2) == 0) {
-		wall = time.Duration(r.Int64N(int64(2*s.cfg.Skew))) - s.cfg.Skew
+		wall = below(r, 2*s.cfg.Skew) - s.cfg.Skew
 	}
 	c := newNodeClock(rate, wall, s.cfg.rng("jitter", name))
 	c.tamed = s.cfg.Foreign
@@ -185,7 +185,7 @@ func (s *stage[P]) notifyLocked() {
 	}
 	for _, p := range s.processes {
 		delay := time.Duration(1+s.messages.Int64N(100)) * time.Millisecond
-		late := time.Duration(s.messages.Int64N(int64(2 * s.cfg.TTL)))
+		late := below(s.messages, 2*s.cfg.TTL)
 		switch s.messages.IntN(10) {
 		case 0: // lost
 			continue
@@ -202,7 +202,7 @@ func (s *stage[P]) notifyLocked() {
 func (s *stage[P]) visits(visit func(i int, r *rand.Rand)) {
 	r := s.cfg.rng("visits")
 	for i := 0; ; i++ {
-		time.Sleep(time.Duration(r.Int64N(int64(s.cfg.TTL))))
+		time.Sleep(below(r, s.cfg.TTL))
 		if !s.faultsOn() {
 			return
 		}

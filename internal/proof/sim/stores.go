@@ -60,7 +60,7 @@ func (c *client) drawUpload() (u upload) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return upload{time.Duration(c.rand.Int64N(int64(c.p.w.cfg.shortest()))), c.rand.IntN(4) == 0}
+	return upload{below(c.rand, c.p.w.cfg.shortest()), c.rand.IntN(4) == 0}
 }
 
 // create carries out a create. Until it has gone up, other creates are refused, and reads find

@@ -205,12 +205,10 @@ func (w *tableWorld) startNode(node int, c *nodeClock, _ bool) {
 		p.clients[min(h.table, tables-1)].resumes(h)
 	}
 	w.log(p.name, "starts, with %d tables", tables)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.launch(p) {
+	w.launch(p, func() {
 		w.nodes[node] = p
 		p.beginWork()
-	}
+	})
 }
 
 // newProcess is a process that has no Tables yet, and does not run.
@@ -221,15 +219,18 @@ func (w *tableWorld) newProcess(name string, node int, c *nodeClock) *tableProce
 	return p
 }
 
-// launch runs the Tables of a new process. It reports false if no process may start any more. The
-// caller holds w.mu.
-func (w *tableWorld) launch(p *tableProcess) bool {
+// launch runs the Tables of a new process, and does what goes with that, under w.mu. It reports
+// false if no process may start any more.
+func (w *tableWorld) launch(p *tableProcess, as func()) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if !w.joins(p) {
 		p.die()
 		return false
 	}
 	p.unwellAt = time.Now()
 	p.begin()
+	as()
 	return true
 }
 
@@ -271,6 +272,16 @@ func (p *tableProcess) ends(a Action) {
 		p.workers.Wait()
 		p.die()
 	}
+}
+
+// goes ends a process that was not to run for long, by a crash or gracefully.
+func (p *tableProcess) goes(crashes bool) {
+	if crashes {
+		p.crash()
+	} else {
+		p.halt()
+	}
+	p.ends(Action{})
 }
 
 // crash ends a process: from now on nothing of it reaches the store.

@@ -41,12 +41,7 @@ func (c *TableConfig) drawTableActions(r *rand.Rand) {
 		}
 	}
 	for range r.IntN(10) {
-		a := Action{
-			At: time.Duration(r.Int64N(int64(c.Chaos * 7 / 10))), Node: r.IntN(c.Nodes),
-			Kind: kinds[r.IntN(len(kinds))],
-			For:  time.Duration(r.Int64N(int64(3 * c.TTL))),
-			Step: time.Duration(r.Int64N(int64(4*time.Hour))) - 2*time.Hour,
-		}
+		a := c.anything(r, kinds, 3*c.TTL)
 		switch {
 		case a.Kind == "step wall clock" && steady, a.Kind == "break member": // not covered: see the design
 			a.Kind = "partition"
@@ -58,9 +53,8 @@ func (c *TableConfig) drawTableActions(r *rand.Rand) {
 		case strings.HasPrefix(a.Kind, "deny") && c.Chaos > 12*c.TTL: // long ones, too
 			a.For = 12*c.TTL + 2*a.For
 		}
-		c.Actions = append(c.Actions, a)
+		c.add(a)
 	}
-	c.sortActions()
 }
 
 // actOnTables does to a node what happens in worlds of tables only.
@@ -346,9 +340,7 @@ func (w *tableWorld) applyLocked(c *tableClient, r *tableRequest) reply {
 			w.violate("%s overwrites a damaged table", c.name)
 		}
 	}
-	w.mu.Lock()
-	w.stats.Writes++
-	w.mu.Unlock()
+	w.counts(func(s *Stats) { s.Writes++ })
 	w.former[r.key] = append(w.former[r.key], r.body)
 	o = w.put(r.key, r.body)
 	if r.key == tableKey {

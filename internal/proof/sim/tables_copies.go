@@ -17,12 +17,10 @@ func (c *TableConfig) drawMemberCopies() {
 		return
 	}
 	for range 1 + r.IntN(4) {
-		c.Actions = append(c.Actions, Action{
-			At: time.Duration(r.Int64N(int64(c.Chaos * 7 / 10))), Node: r.IntN(c.Nodes), Kind: "copy",
-			For: time.Duration(r.Int64N(int64(5 * c.TTL))),
-		})
+		a := c.sometime(r, "copy")
+		a.For = below(r, 5*c.TTL)
+		c.add(a)
 	}
-	c.sortActions()
 }
 
 // memberCopy is what a process on a copy of a machine knows of the term that its member has. The
@@ -79,28 +77,22 @@ func (w *tableWorld) snapshot(of *tableClient) *memberCopy {
 func (w *tableWorld) startCopy(m *memberCopy, a Action) {
 	p := m.of.p
 	w.mu.Lock()
-	defer w.mu.Unlock()
-	name := fmt.Sprintf("%s.copy%d", m.of.name, len(w.processes))
+	name, excused := fmt.Sprintf("%s.copy%d", m.of.name, len(w.processes)), p.excusedUntil
+	w.mu.Unlock()
 	k := newNodeClock(p.clock.rate, 0, w.cfg.rng("jitter", name))
 	k.base = p.clock.Now()
 	k.base.Wall -= k.base.Elapsed(m.at)
 	q := w.newProcess(name, p.node, k)
-	q.excusedUntil = p.excusedUntil
+	q.excusedUntil = excused
 	c := newTableClient(q, name, m.of.tab.MemberName())
 	c.copy, q.clients = m, []*tableClient{c}
-	if !w.launch(q) {
-		return
-	}
-	w.pending++
-	q.beginWork()
-	time.AfterFunc(min(a.For, time.Until(w.began.Add(w.cfg.Chaos))), func() {
-		if a.For%2 == 0 {
-			q.crash()
-		} else {
-			q.halt()
-			q.ends(Action{})
-		}
-		w.expect(-1)
+	w.launch(q, func() {
+		w.pending++
+		q.beginWork()
+		time.AfterFunc(min(a.For, time.Until(w.began.Add(w.cfg.Chaos))), func() {
+			q.goes(a.For%2 == 0)
+			w.expect(-1)
+		})
 	})
 }
 

@@ -37,11 +37,9 @@ func (c *TableConfig) drawHandOvers() {
 		return
 	}
 	for range 2 + r.IntN(4) {
-		a := Action{
-			At: time.Duration(r.Int64N(int64(c.Chaos * 7 / 10))), Node: r.IntN(c.Nodes), Kind: "hand over",
-			For: time.Duration(r.Int64N(int64([]time.Duration{c.TTL / 10, c.TTL / 2, 3 * c.TTL}[r.IntN(3)]))),
-		}
-		c.Actions = append(c.Actions, a)
+		a := c.sometime(r, "hand over")
+		a.For = below(r, []time.Duration{c.TTL / 10, c.TTL / 2, 3 * c.TTL}[r.IntN(3)])
+		c.add(a)
 		from, most := a.At, a.For+c.TTL/4
 		switch a.Kind = handOverFaults[r.IntN(len(handOverFaults))]; {
 		case a.Kind == "copy":
@@ -49,10 +47,9 @@ func (c *TableConfig) drawHandOvers() {
 		case a.Kind == "", a.Kind == "restore table" && !c.Damage:
 			continue
 		}
-		a.At = from + time.Duration(r.Int64N(int64(most)))
-		c.Actions = append(c.Actions, a)
+		a.At = from + below(r, most)
+		c.add(a)
 	}
-	c.sortActions()
 }
 
 // handOver detaches a member of a process, which may not be possible at once. Then the process
@@ -252,22 +249,11 @@ func (w *tableWorld) alsoResume(h *handedOver, lasts time.Duration) {
 	c := &tableClient{p: p, name: name, asked: make(map[tableRow]bool), sent: make(map[string]tableSent)}
 	p.clients = []*tableClient{c}
 	c.resumes(h)
-	w.mu.Lock()
-	launched := w.launch(p)
-	if launched {
-		p.beginWork()
-	}
-	w.mu.Unlock()
-	if !launched {
+	if !w.launch(p, p.beginWork) {
 		return
 	}
 	_ = p.clock.Sleep(p.life, min(lasts+w.cfg.TTL/20, time.Until(w.began.Add(w.cfg.Chaos))))
-	if lasts%3 == 0 {
-		p.crash()
-	} else {
-		p.halt()
-	}
-	p.ends(Action{})
+	p.goes(lasts%3 == 0)
 }
 
 // checkHandedOver wants that a member which was detached is left alone until its TTL has passed:

@@ -48,9 +48,7 @@ func (c *tableClient) hold(lease *locktable.Lease, claims []tables.Claim, ctx co
 	slices.SortFunc(h.claims, func(a, b tables.Claim) int { return strings.Compare(a.Name, b.Name) })
 	w.state.Lock()
 	defer w.state.Unlock()
-	w.mu.Lock()
-	w.stats.Terms++
-	w.mu.Unlock()
+	w.counts(func(s *Stats) { s.Terms++ })
 	h.began = w.seq
 	if c.p.crashed.Load() {
 		return h
