@@ -108,10 +108,7 @@ func (p *process) mayEndEarly(lease *leasehold.Lease) {
 
 // abandonFromOutside abandons the lease of the function that runs, on another goroutine.
 func (p *process) abandonFromOutside() {
-	p.w.mu.Lock()
-	lease := p.lease
-	p.w.mu.Unlock()
-	if lease != nil {
+	if lease := p.leading(); lease != nil {
 		p.abandon(lease)
 	}
 }

@@ -142,9 +142,7 @@ func (w *world) checkLost(p *process, e leasehold.Event) {
 	if elsewhere { // another process has it, or an older version of the term, or another one with its token, is there
 		return
 	}
-	w.store.mu.Lock()
-	rec := w.store.rec
-	w.store.mu.Unlock()
+	rec, _ := w.store.look()
 	overwritten := w.cfg.Pages && strings.Contains(e.Err.Error(), "overwritten") // as a page with an ETag looks
 	if !strings.Contains(e.Err.Error(), "not renewed in time") && !overwritten && rec.Token == e.Token &&
 		rec.Holder == p.identity && !rec.Released() {
@@ -296,10 +294,7 @@ func (w *world) checkRecovery() {
 }
 
 func (w *world) currentLeader() (p *process, token uint64) {
-	w.mu.Lock()
-	nodes := slices.Clone(w.nodes)
-	w.mu.Unlock()
-	for _, p := range nodes {
+	for _, p := range w.latest() {
 		for _, e := range p.electors {
 			if e.IsLeader() {
 				rec, _ := e.Leader()

@@ -176,9 +176,11 @@ func (w *world) wakesUp(p *process, state machineState) {
 	w.markIf(state == paused && overtaken, "a holder returns after a takeover")
 }
 
-// leads reports whether a function of the process runs.
-func (p *process) leads() bool {
+// leading returns the lease of the function that runs; nil if none does.
+func (p *process) leading() *leasehold.Lease {
 	p.w.mu.Lock()
 	defer p.w.mu.Unlock()
-	return p.lease != nil
+	return p.lease
 }
+
+func (p *process) leads() bool { return p.leading() != nil }

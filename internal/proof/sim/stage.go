@@ -222,11 +222,7 @@ func (s *stage[P]) over() bool {
 
 // endChaos repairs the network and resumes every machine.
 func (s *stage[P]) endChaos() {
-	s.mu.Lock()
-	s.chaosOver = true
-	processes := slices.Clone(s.processes)
-	s.mu.Unlock()
-	for _, p := range processes {
+	for _, p := range s.all(&s.chaosOver) {
 		if p.on().repair() {
 			s.thaw(p)
 		}
@@ -236,12 +232,24 @@ func (s *stage[P]) endChaos() {
 
 // haltAll begins to stop all processes, and returns them.
 func (s *stage[P]) haltAll() []P {
-	s.mu.Lock()
-	s.finished = true
-	processes := slices.Clone(s.processes)
-	s.mu.Unlock()
+	processes := s.all(&s.finished)
 	for _, p := range processes {
 		p.halt()
 	}
 	return processes
+}
+
+// all returns all processes that ever ran, from now on, which is true of the world.
+func (s *stage[P]) all(now *bool) []P {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	*now = true
+	return slices.Clone(s.processes)
+}
+
+// latest returns the latest process of each node.
+func (s *stage[P]) latest() []P {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.nodes)
 }

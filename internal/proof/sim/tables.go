@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/internal/tables"
 	"github.com/leasehold-go/leasehold/internal/testkit/testopt"
 	"github.com/leasehold-go/leasehold/locktable"
@@ -199,7 +200,7 @@ func (w *tableWorld) startNode(node int, c *nodeClock, _ bool) {
 				member += "b"
 			}
 		}
-		p.clients = append(p.clients, newTableClient(p, name, member))
+		newTableClient(p, name, member)
 	}
 	if h := last.detached(); h != nil {
 		p.clients[min(h.table, tables-1)].resumes(h)
@@ -326,22 +327,22 @@ type tableClient struct {
 	late      atomic.Bool // its next write of the table is to arrive late
 
 	// Guarded by w.state.
-	known    uint64               // the highest revision that it was shown
-	shown    int                  // number of the newest version of the table that it was shown
-	asked    map[tableRow]bool    // its rows in versions that it was shown
-	sent     map[string]tableSent // its own renewals and acquisitions, by nonce
-	renewed  tableSent            // the last of them that it knows to have landed
-	term     string               // TermID of its present term; "" if it has none, as far as it knows
-	aliveAt  time.Time            // when it last learnt that it has a term
-	idle     bool                 // it was told of that it has none
-	requests int                  // of the table, under way
-	settled  time.Time            // when the last of them ended
-	well     bool                 // and whether it succeeded
-	barred   time.Time            // since when its writes of the table fail; zero if the last one has succeeded
-	recent   []tableTraffic       // within the last TTL
-	stormy   bool                 // it has sent too many
-	wrote    bool                 // it has written the table
-	detached *handedOver          // nil unless its member was detached
+	known    uint64                   // the highest revision that it was shown
+	shown    int                      // number of the newest version of the table that it was shown
+	asked    map[tableRow]bool        // its rows in versions that it was shown
+	sent     map[string]clock.Reading // when its own renewals and acquisitions were sent, by nonce
+	renewed  clock.Reading            // the last of them that it knows to have landed
+	term     string                   // TermID of its present term; "" if it has none, as far as it knows
+	aliveAt  time.Time                // when it last learnt that it has a term
+	idle     bool                     // it was told of that it has none
+	requests int                      // of the table, under way
+	settled  time.Time                // when the last of them ended
+	well     bool                     // and whether it succeeded
+	barred   time.Time                // since when its writes of the table fail; zero if the last one has succeeded
+	recent   []sent                   // within the last TTL
+	stormy   bool                     // it has sent too many
+	wrote    bool                     // it has written the table
+	detached *handedOver              // nil unless its member was detached
 }
 
 // tableRow names a request for ever.
@@ -350,12 +351,13 @@ type tableRow struct {
 	number uint64
 }
 
+// newTableClient adds a Table to a process that does not run yet.
 func newTableClient(p *tableProcess, name, member string) *tableClient {
 	c := &tableClient{
 		p:     p,
 		name:  name,
 		asked: make(map[tableRow]bool),
-		sent:  make(map[string]tableSent),
+		sent:  make(map[string]clock.Reading),
 	}
 	opts := c.options()
 	if member != "" {
@@ -366,6 +368,7 @@ func newTableClient(p *tableProcess, name, member string) *tableClient {
 		panic(err)
 	}
 	c.key = tableKey + ".members/" + c.tab.MemberName()
+	p.clients = append(p.clients, c)
 	return c
 }
 
@@ -611,10 +614,4 @@ type tableObject struct {
 	previousETag string
 	rec          leasehold.Record // zero if it is the table's
 	writtenAt    time.Time
-}
-
-// tableTraffic is a request that a Table has sent.
-type tableTraffic struct {
-	at     time.Time
-	failed bool
 }

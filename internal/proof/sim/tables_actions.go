@@ -6,11 +6,9 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/internal/tables"
 )
 
@@ -291,14 +289,8 @@ func (w *tableWorld) put(key string, body []byte) *tableObject {
 	return o
 }
 
-// tableRequest is one request on its way.
-type tableRequest struct {
-	request
-	givenUp atomic.Bool
-}
-
 // apply carries out a request at one instant.
-func (w *tableWorld) apply(c *tableClient, r *tableRequest) reply {
+func (w *tableWorld) apply(c *tableClient, r request) reply {
 	w.state.Lock()
 	defer w.state.Unlock()
 	got := w.applyLocked(c, r)
@@ -310,7 +302,7 @@ func (w *tableWorld) apply(c *tableClient, r *tableRequest) reply {
 	return got
 }
 
-func (w *tableWorld) applyLocked(c *tableClient, r *tableRequest) reply {
+func (w *tableWorld) applyLocked(c *tableClient, r request) reply {
 	o, seq := w.objects[r.key], w.seq
 	switch {
 	case o == nil && r.kind != "create":
@@ -353,38 +345,37 @@ func (w *tableWorld) applyLocked(c *tableClient, r *tableRequest) reply {
 }
 
 // send sends a request, and returns when the Table has a reply and its machine runs.
-func (c *tableClient) send(ctx context.Context, q request) reply {
+func (c *tableClient) send(ctx context.Context, r request) reply {
 	p, w := c.p, c.p.w
 	p.clock.waitWhileFrozen()
 	sentAt := p.clock.Now()
-	if obj, remembered, err := c.copy.remembers(c, q.kind, q.key, q.body, sentAt); remembered {
+	if obj, remembered, err := c.copy.remembers(c, r.kind, r.key, r.body, sentAt); remembered {
 		return reply{obj: obj, err: err}
 	}
-	q.body = c.copy.sent(q.body)
-	r := &tableRequest{request: q}
+	r.body, r.fate = c.copy.sent(r.body), &fate{}
 	on := w.faultsOn()
 	w.mu.Lock()
 	f := drawFault(p.rand, &w.cfg.Config, w.cfg.RequestFaults, on && !p.calm)
 	r.torn = !p.calm && w.cfg.TornReads && on && p.rand.IntN(10) == 0
 	w.stats.Requests++
 	w.mu.Unlock()
-	if q.kind == "get" {
+	if r.kind == "get" {
 		f = f.ofRead()
 	}
-	f, _ = p.befalls(c.isLate(r, f), q.kind, q.key)
+	f, _ = p.befalls(c.isLate(r, f), r.kind, r.key)
 	if p.crashed.Load() {
 		return reply{err: errReset}
 	}
 	if f.name != "ok" && w.traced {
-		w.log(c.name, "%s %s: %s", q.kind, q.key, f.name)
+		w.log(c.name, "%s %s: %s", r.kind, r.key, f.name)
 	}
-	c.sends(r, sentAt)
-	w.log(c.name, "sends %s %s", q.kind, q.key)
+	c.sends(&r, sentAt)
+	w.log(c.name, "sends %s %s", r.kind, r.key)
 	got := p.carry(ctx, f, server{
 		apply: func() reply { return w.apply(c, r) },
 		again: func() {
-			again := &tableRequest{request: r.request}
-			again.givenUp.Store(true)
+			again := r.again()
+			again.fate.answered.Store(true)
 			w.apply(c, again)
 		},
 	})
@@ -392,6 +383,3 @@ func (c *tableClient) send(ctx context.Context, q request) reply {
 	got.obj.Body = c.copy.shown(got.obj.Body)
 	return got
 }
-
-// tableSent is when a write of the member's object was sent.
-type tableSent struct{ at clock.Reading }

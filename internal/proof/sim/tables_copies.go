@@ -62,15 +62,15 @@ func (w *tableWorld) snapshot(of *tableClient) *memberCopy {
 		return nil
 	}
 	for _, s := range of.sent {
-		if s.at.Mono > of.renewed.at.Mono {
+		if s.Mono > of.renewed.Mono {
 			return nil
 		}
 	}
 	_, joined := w.table.Find(tables.Term{Key: of.key, ObjectID: o.rec.ObjectID, TermID: of.term, Token: o.rec.Token})
-	if !joined || p.clock.Now().Elapsed(of.renewed.at) > w.cfg.TTL/2 {
+	if !joined || p.clock.Now().Elapsed(of.renewed) > w.cfg.TTL/2 {
 		return nil
 	}
-	return &memberCopy{of: of, at: of.renewed.at, rec: o.rec, etag: o.etag}
+	return &memberCopy{of: of, at: of.renewed, rec: o.rec, etag: o.etag}
 }
 
 // startCopy starts a process on a copy of a machine, and ends it while there are faults.
@@ -85,7 +85,7 @@ func (w *tableWorld) startCopy(m *memberCopy, a Action) {
 	q := w.newProcess(name, p.node, k)
 	q.excusedUntil = excused
 	c := newTableClient(q, name, m.of.tab.MemberName())
-	c.copy, q.clients = m, []*tableClient{c}
+	c.copy = m
 	w.launch(q, func() {
 		w.pending++
 		q.beginWork()
@@ -138,7 +138,7 @@ func (m *memberCopy) acquires(c *tableClient, body []byte, at clock.Reading) {
 	m.acquired, w.copied[c.key] = true, true
 	age := m.of.p.clock.Now().Elapsed(m.at)
 	w.log(c.name, "*** is a copy of %s, which has renewed %v ago", m.of.name, age)
-	c.term, c.aliveAt, c.renewed = m.rec.TermID, time.Now(), tableSent{at}
+	c.term, c.aliveAt, c.renewed = m.rec.TermID, time.Now(), at
 	c.sent[m.rec.Nonce] = c.renewed
 	w.mu.Lock()
 	c.p.resumedAt = time.Now()

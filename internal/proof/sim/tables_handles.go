@@ -87,7 +87,7 @@ func (c *tableClient) asksLate() {
 }
 
 // isLate delays the write that was to be late. The network answers nothing.
-func (c *tableClient) isLate(r *tableRequest, f networkFault) networkFault {
+func (c *tableClient) isLate(r request, f networkFault) networkFault {
 	if r.key != tableKey || r.kind == "get" || !c.late.CompareAndSwap(true, false) {
 		return f
 	}
@@ -246,8 +246,7 @@ func (w *tableWorld) alsoResume(h *handedOver, lasts time.Duration) {
 	}
 	name := h.by.name + ".heir"
 	p := w.newProcess(name, visitor, w.newClock(visitor, name))
-	c := &tableClient{p: p, name: name, asked: make(map[tableRow]bool), sent: make(map[string]tableSent)}
-	p.clients = []*tableClient{c}
+	c := newTableClient(p, name, "")
 	c.resumes(h)
 	if !w.launch(p, p.beginWork) {
 		return

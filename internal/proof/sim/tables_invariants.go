@@ -318,7 +318,7 @@ func (w *tableWorld) checkLocked() {
 		case valid && h.over:
 			w.violate("%v is valid again", h)
 		case valid:
-			if age, most := h.c.p.clock.Now().Elapsed(h.c.renewed.at), w.cfg.TTL-w.cfg.Margin; age >= most {
+			if age, most := h.c.p.clock.Now().Elapsed(h.c.renewed), w.cfg.TTL-w.cfg.Margin; age >= most {
 				w.violate("%v is valid %v after its member was renewed last, not %v at most", h, age, most)
 			}
 		}
@@ -387,7 +387,7 @@ func roomOf(c tables.Claim) int64 {
 }
 
 // checkTableWrite checks a write of the table that was carried out. The caller holds w.state.
-func (w *tableWorld) checkTableWrite(c *tableClient, r *tableRequest) {
+func (w *tableWorld) checkTableWrite(c *tableClient, r request) {
 	old, now := w.table, w.readable(r.body)
 	if now == nil {
 		w.violate("%s has written a table that cannot be read: %.200s", c.name, r.body)
@@ -396,7 +396,7 @@ func (w *tableWorld) checkTableWrite(c *tableClient, r *tableRequest) {
 	w.seq++
 	w.table, w.history = now, append(w.history, now)
 	late := ""
-	if r.givenUp.Load() {
+	if r.fate.answered.Load() {
 		late = "late: "
 	}
 	w.log(c.name, "%srevision %d: %s", late, now.Revision, describe(now))
@@ -411,7 +411,7 @@ func (w *tableWorld) checkTableWrite(c *tableClient, r *tableRequest) {
 	w.checkCopies(c, old, now)
 	w.checkHandedOver(c, old, now)
 	w.checkOrder(c, old, now)
-	if r.givenUp.Load() {
+	if r.fate.answered.Load() {
 		w.checkLate(c, now)
 	}
 	for _, h := range w.holds {
@@ -567,7 +567,7 @@ func (w *tableWorld) checkLate(c *tableClient, now *tables.Table) {
 	w.mu.Lock()
 	awake := !p.halted && time.Since(p.resumedAt) > time.Second && time.Now().After(p.excusedUntil)
 	w.mu.Unlock()
-	valid := p.clock.Now().Elapsed(c.renewed.at) < w.cfg.TTL-w.cfg.Margin // a term that is over sends nothing
+	valid := p.clock.Now().Elapsed(c.renewed) < w.cfg.TTL-w.cfg.Margin // a term that is over sends nothing
 	if p.crashed.Load() || p.clock.isFrozen() || !awake || !valid || c.requests > 0 || !c.well ||
 		time.Since(c.settled) < time.Second || w.copied[c.key] { // whose term may be over, although it was renewed
 		return
@@ -582,11 +582,11 @@ func (w *tableWorld) checkLate(c *tableClient, now *tables.Table) {
 
 // checkMemberWrite checks a write of a member's object that was carried out. The caller holds
 // w.state.
-func (w *tableWorld) checkMemberWrite(c *tableClient, r *tableRequest, old, now leasehold.Record) {
+func (w *tableWorld) checkMemberWrite(c *tableClient, r request, old, now leasehold.Record) {
 	w.log(c.name, "%s %s: token %d, released %v, term %.4s, object %.4s, by %.20s", r.kind, r.key, now.Token,
 		now.Released(), now.TermID,
 		now.ObjectID, now.Holder)
-	if r.key != c.key || evicts(now) || c.p.crashed.Load() || r.givenUp.Load() {
+	if r.key != c.key || evicts(now) || c.p.crashed.Load() || r.fate.answered.Load() {
 		return
 	}
 	for _, h := range w.holds {
@@ -604,7 +604,7 @@ func (w *tableWorld) checkMemberWrite(c *tableClient, r *tableRequest, old, now 
 func evicts(r leasehold.Record) bool { return strings.HasSuffix(r.Holder, " evicts") }
 
 // sends notes a request before it is sent.
-func (c *tableClient) sends(r *tableRequest, at clock.Reading) {
+func (c *tableClient) sends(r *request, at clock.Reading) {
 	w := c.p.w
 	w.state.Lock()
 	defer w.state.Unlock()
@@ -614,20 +614,18 @@ func (c *tableClient) sends(r *tableRequest, at clock.Reading) {
 	case r.key == tableKey:
 		c.requests++
 	case r.key == c.key && r.body != nil && rec.UnmarshalJSON(r.body) == nil && !evicts(rec):
-		c.sent[rec.Nonce] = tableSent{at}
+		c.sent[rec.Nonce] = at
 	}
 }
 
 // receives notes what a Table learns from a reply.
-func (c *tableClient) receives(r *tableRequest, at clock.Reading, got reply) {
+func (c *tableClient) receives(r request, at clock.Reading, got reply) {
 	w := c.p.w
 	w.state.Lock()
 	defer w.state.Unlock()
 	absent := r.kind == "get" && errors.Is(got.err, leasehold.ErrNotExist)
 	good := got.err == nil || absent
-	if !good {
-		r.givenUp.Store(true)
-	}
+	r.fate.answered.Store(true)
 	c.checkRequests(good)
 	body := r.body
 	if r.kind == "get" {
@@ -657,7 +655,7 @@ func (c *tableClient) receives(r *tableRequest, at clock.Reading, got reply) {
 		}
 		sent, own := c.sent[rec.Nonce]
 		switch {
-		case !own || sent.at.Mono < c.renewed.at.Mono: // another's, or an old one that was restored
+		case !own || sent.Mono < c.renewed.Mono: // another's, or an old one that was restored
 		case rec.Released():
 			c.term = ""
 		case rec.TermID != "":
@@ -684,7 +682,7 @@ func (c *tableClient) shows(tab *tables.Table, seq int) {
 // checkRequests bounds what a Table sends within a TTL.
 func (c *tableClient) checkRequests(good bool) {
 	w, now := c.p.w, time.Now()
-	c.recent = append(c.recent, tableTraffic{now, !good})
+	c.recent = append(c.recent, sent{at: now, failed: !good})
 	for now.Sub(c.recent[0].at) > w.cfg.TTL {
 		c.recent = c.recent[1:]
 	}
@@ -925,12 +923,9 @@ func (w *tableWorld) checkNothingLeft() {
 	if members, held, waiting := w.table.Counts(); members+held+waiting > 0 {
 		w.violate("all have stopped, and the table has %s", describe(w.table))
 	}
-	w.mu.Lock()
-	processes := slices.Clone(w.processes)
-	w.mu.Unlock()
 	for key, o := range w.objects {
 		excuse := ""
-		for _, p := range processes {
+		for _, p := range w.processes { // none starts any more
 			for _, c := range p.clients {
 				switch {
 				case c.key != key:

@@ -40,7 +40,7 @@ func (w *tableWorld) visit(i int, r *rand.Rand) {
 	name := fmt.Sprint("visitor", i)
 	p := w.newProcess(name, visitor, w.newClock(visitor, name))
 	c := newTableClient(p, name, "")
-	p.calm, p.clients = true, []*tableClient{c}
+	p.calm = true
 	l := w.cfg.Locks[r.IntN(len(w.cfg.Locks))]
 	patience, crashes := below(r, 3*w.cfg.TTL), r.IntN(4) == 0
 	if !w.launch(p, func() { w.pending++ }) {

@@ -15,10 +15,7 @@ func (p *process) wake() {
 // checkWake wants that a wake-up makes whoever waits read at once, or soon if there were many
 // before. The leader's own Lock does not wait.
 func (w *world) checkWake(leader *process) {
-	w.mu.Lock()
-	nodes := append(w.nodes[:len(w.nodes):len(w.nodes)], w.reader)
-	w.mu.Unlock()
-	for _, p := range nodes {
+	for _, p := range append(w.latest(), w.reader) {
 		if p == nil || p == leader || p.running.Err() != nil {
 			continue
 		}
