@@ -118,14 +118,12 @@ func (c *client) received(ctx context.Context, number int, r request, got *reply
 	refused := errors.Is(got.err, leasehold.ErrPreconditionFailed)
 	c.mu.Lock()
 	c.troubled = c.troubled || got.err != nil && !absent && !refused
-	c.mu.Unlock()
 	if number >= 0 {
-		c.mu.Lock()
 		c.sent[number].failed = got.page || got.err != nil && (!absent || r.kind != "get")
 		busy := c.p.w.cfg.OneWriteASecond && r.kind != "get" && got.err != nil && !refused
 		c.sent[number].beside = !r.tries() && (busy || r.kind == "create" && refused)
-		c.mu.Unlock()
 	}
+	c.mu.Unlock()
 	if r.kind == "get" && !c.p.w.cfg.CreateOnly {
 		c.read(ctx, r, *got)
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
@@ -95,12 +96,7 @@ func (w *world) foreignHolds(token uint64) bool {
 	return rec.Token == token && time.Now().Before(w.foreignUntil)
 }
 
-func latest(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}
+func latest(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }
 
 // foreignWrite writes a record over the version that etag names. An until of zero releases.
 func (w *world) foreignWrite(kind foreignRecord, read []byte, token uint64, etag string, until time.Time,

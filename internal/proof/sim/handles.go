@@ -49,7 +49,7 @@ func (p *process) leaves(lease *leasehold.Lease) {
 // the other, each when the one before has stopped, or each when it likes.
 func (p *process) handOver(lease *leasehold.Lease) {
 	w := p.w
-	nodes := w.latest()
+	nodes := w.onNodes()
 	var heirs []*process
 	for i := range 1 + p.whim(2)*p.whim(len(nodes)-1) {
 		if heir := nodes[(max(p.node, -1)+1+i)%len(nodes)]; heir != nil { // else it has not started yet

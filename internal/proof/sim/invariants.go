@@ -294,7 +294,7 @@ func (w *world) checkRecovery() {
 }
 
 func (w *world) currentLeader() (p *process, token uint64) {
-	for _, p := range w.latest() {
+	for _, p := range w.onNodes() {
 		for _, e := range p.electors {
 			if e.IsLeader() {
 				rec, _ := e.Leader()

@@ -41,7 +41,7 @@ func (c *Config) drawLongTTL() {
 // who knows two terms of this one.
 func (w *world) checkOutage() {
 	leader, token := w.currentLeader()
-	others := slices.DeleteFunc(w.latest(), func(p *process) bool { return p == leader || p.crashed.Load() })
+	others := slices.DeleteFunc(w.onNodes(), func(p *process) bool { return p == leader || p.crashed.Load() })
 	if leader == nil || len(others) == 0 ||
 		slices.ContainsFunc(others, func(p *process) bool { return p.client.doubts(token) }) {
 		return

@@ -111,10 +111,10 @@ func newWorld(cfg *Config, trace bool) *world {
 		asked: &fakes3.Server{BareIfMatch: cfg.BareETags},
 	}
 	w.start, w.acts = w.startNode, w.actOnLocks
-	w.abandonments = abandonments{make(map[uint64]abandonment), make(map[uint64]bool)}
+	w.abandoned, w.calledRelease = make(map[uint64]abandonment), make(map[uint64]bool)
 	w.owner, w.heirs = make(map[uint64]*process), make(map[uint64]map[*process]bool)
 	w.moved = make(map[uint64]time.Time)
-	w.offers = offers{make(map[string]*process), make(map[string]bool)}
+	w.offered, w.versions = make(map[string]*process), make(map[string]bool)
 	w.store = &store{w: w, steps: drawSteps(w.rng("store clock"), cfg.Chaos)}
 	w.trace = newTrace(w)
 	return w

@@ -247,8 +247,8 @@ func (s *stage[P]) all(now *bool) []P {
 	return slices.Clone(s.processes)
 }
 
-// latest returns the latest process of each node.
-func (s *stage[P]) latest() []P {
+// onNodes returns the latest process of each node.
+func (s *stage[P]) onNodes() []P {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.nodes)

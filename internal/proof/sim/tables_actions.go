@@ -125,9 +125,7 @@ func (p *tableProcess) goesOn(machineState) { p.w.check() }
 func (w *tableWorld) excuse(p *tableProcess, d time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if until := time.Now().Add(d); until.After(p.excusedUntil) {
-		p.excusedUntil = until
-	}
+	p.excusedUntil = latest(p.excusedUntil, time.Now().Add(d))
 }
 
 // owns reports whether an object is that of a member of this process.

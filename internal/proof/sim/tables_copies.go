@@ -176,10 +176,9 @@ func (w *tableWorld) checkCopies(c *tableClient, old, now *tables.Table) {
 		return
 	}
 	for _, r := range rowsOf(old) {
-		m, _ := old.Member(r.Member)
-		row := tableRow{m.Term, r.Number}
+		row := rowOf(old, r)
 		ask := w.asked[row]
-		if m.Key != c.key || m.TermID != c.term || ask.by == nil || ask.by == c {
+		if !c.has(row.term) || ask.by == nil || ask.by == c {
 			continue
 		}
 		_, stays := find(now, row)

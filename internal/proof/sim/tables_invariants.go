@@ -77,12 +77,11 @@ func (w *tableWorld) bind(h *tableHold) int {
 	for at := h.c.shown; at >= 0; at-- {
 		tab := w.history[at]
 		for r := range tab.Held() {
-			m, _ := tab.Member(r.Member)
-			row := tableRow{m.Term, r.Number}
+			row := rowOf(tab, r)
 			bound := slices.ContainsFunc(w.holds, func(other *tableHold) bool {
 				return other.row == row && (other.c == h.c || h.c.heir == nil)
 			})
-			if r.Token == h.token && m.Key == h.c.key && m.TermID == h.c.term &&
+			if r.Token == h.token && h.c.has(row.term) &&
 				slices.Equal(r.Claims, h.claims) && !bound {
 				h.row = row
 				return at
@@ -200,18 +199,17 @@ func (w *tableWorld) checkBusy(used map[string]bool) {
 	}
 	waits := make(map[tableRow]time.Time)
 	for r := range w.table.Waiting() {
-		m, _ := w.table.Member(r.Member)
-		row := tableRow{m.Term, r.Number}
+		row := rowOf(w.table, r)
 		since, ok := w.waits[row]
 		if !ok {
 			since = now
 		}
 		waits[row] = since
-		c := well[m.Term]
+		c := well[row.term]
 		if c == nil || w.stuck {
 			continue
 		}
-		since = slices.MaxFunc([]time.Time{since, c.p.unwellAt, w.damagedAt}, time.Time.Compare)
+		since = latest(since, c.p.unwellAt, w.damagedAt)
 		for _, n := range w.table.InTheWay(r.ID) {
 			other, _ := w.table.Member(n)
 			if at := w.diedAt(other.Key); !at.IsZero() && min(now.Sub(at), now.Sub(since)) > dead*w.cfg.TTL {
@@ -242,15 +240,14 @@ func (w *tableWorld) findWell(now time.Time) map[tables.Term]*tableClient {
 			continue
 		}
 		for _, c := range p.clients {
-			if last := slices.MaxFunc([]time.Time{p.unwellAt, c.aliveAt},
-				time.Time.Compare); now.Sub(last) > idle*w.cfg.TTL && !c.idle &&
+			if now.Sub(latest(p.unwellAt, c.aliveAt)) > idle*w.cfg.TTL && !c.idle &&
 				(!w.cfg.Twins || p.node >= 2) && !w.copied[c.key] {
 				c.idle = true
 				w.violateLocked("%s has had no term for %d TTLs, although nothing keeps it from the store",
 					c.name, idle)
 			}
 			for _, m := range w.table.Members() {
-				if m.Key == c.key && m.TermID == c.term {
+				if c.has(m.Term) {
 					well[m.Term] = c
 				}
 			}
@@ -267,9 +264,7 @@ func (w *tableWorld) diedAt(key string) (at time.Time) {
 			if !p.crashed.Load() {
 				return time.Time{}
 			}
-			if p.crashedAt.After(at) {
-				at = p.crashedAt
-			}
+			at = latest(at, p.crashedAt)
 		}
 	}
 	return at
@@ -294,9 +289,7 @@ func (w *tableWorld) lastUse(r tables.Request, last time.Time) time.Time {
 		}
 	}
 	for name := range names {
-		if at := w.usedAt[name]; at.After(last) {
-			last = at
-		}
+		last = latest(last, w.usedAt[name])
 	}
 	return last
 }
@@ -428,7 +421,7 @@ func (w *tableWorld) checkTableWrite(c *tableClient, r request) {
 func (w *tableWorld) checkEvicted(c *tableClient, old, now *tables.Table) {
 	joined := false
 	for _, m := range old.Members() {
-		joined = joined || m.Key == c.key && m.TermID == c.term
+		joined = joined || c.has(m.Term)
 	}
 	for _, m := range old.Members() {
 		o := w.objects[m.Key]
@@ -446,8 +439,7 @@ func (w *tableWorld) checkEvicted(c *tableClient, old, now *tables.Table) {
 // The caller holds w.state.
 func (w *tableWorld) checkRows(c *tableClient, old, now *tables.Table) {
 	for _, r := range rowsOf(now) {
-		m, _ := now.Member(r.Member)
-		row := tableRow{m.Term, r.Number}
+		row := rowOf(now, r)
 		was, stood := find(old, row)
 		switch {
 		case stood && was.Token != 0 && r.Token != was.Token:
@@ -455,7 +447,7 @@ func (w *tableWorld) checkRows(c *tableClient, old, now *tables.Table) {
 		case (!stood || was.Token == 0) && r.Token != 0 && r.Token != now.Revision:
 			w.violate("%s has granted %v with token %d at revision %d", c.name, row, r.Token, now.Revision)
 		case stood:
-		case m.Key != c.key:
+		case row.term.Key != c.key:
 			w.violate("%s has asked for another: %v", c.name, row)
 		case c.asked[row]:
 			w.violate("%s asks again by number %d, which has stood in the table before", c.name, r.Number)
@@ -465,6 +457,15 @@ func (w *tableWorld) checkRows(c *tableClient, old, now *tables.Table) {
 	}
 }
 
+// rowOf names a request of a table.
+func rowOf(tab *tables.Table, r tables.Request) tableRow {
+	m, _ := tab.Member(r.Member)
+	return tableRow{m.Term, r.Number}
+}
+
+// has reports whether a term is the one that the Table has now. The caller holds w.state.
+func (c *tableClient) has(term tables.Term) bool { return term.Key == c.key && term.TermID == c.term }
+
 func rowsOf(tab *tables.Table) []tables.Request {
 	return slices.AppendSeq(slices.Collect(tab.Held()), tab.Waiting())
 }
@@ -472,10 +473,6 @@ func rowsOf(tab *tables.Table) []tables.Request {
 // checkOrder wants that nobody is granted past another who waits for the same, and that nobody
 // waits whom nothing is in the way of. The caller holds w.state.
 func (w *tableWorld) checkOrder(c *tableClient, old, now *tables.Table) {
-	term := func(tab *tables.Table, r tables.Request) tableRow {
-		m, _ := tab.Member(r.Member)
-		return tableRow{m.Term, r.Number}
-	}
 	held := make(map[string]int64)
 	granted := make(map[tableRow]tables.Request)
 	needs := make(map[tableRow]map[string]int64) // of each grant, with all that hold before it
@@ -489,7 +486,7 @@ func (w *tableWorld) checkOrder(c *tableClient, old, now *tables.Table) {
 			}
 		}
 		if r.Token == now.Revision {
-			granted[term(now, r)], needs[term(now, r)] = r, need
+			granted[rowOf(now, r)], needs[rowOf(now, r)] = r, need
 		}
 	}
 	ahead := newLine() // those that wait
@@ -513,10 +510,10 @@ func (w *tableWorld) checkOrder(c *tableClient, old, now *tables.Table) {
 	last := 0
 	order := make(map[tableRow]int)
 	for r := range now.Waiting() {
-		order[term(now, r)] = len(order) + 1
+		order[rowOf(now, r)] = len(order) + 1
 	}
 	for r := range old.Waiting() {
-		row := term(old, r)
+		row := rowOf(old, r)
 		if g, ok := granted[row]; ok {
 			passed(row, g)
 			delete(granted, row)
@@ -573,7 +570,7 @@ func (w *tableWorld) checkLate(c *tableClient, now *tables.Table) {
 		return
 	}
 	for _, m := range now.Members() {
-		if m.Key == c.key && m.TermID == c.term {
+		if c.has(m.Term) {
 			w.violate("a write of %s lands although it was given up, and nothing was sent for %v", c.name,
 				time.Since(c.settled))
 		}
@@ -668,8 +665,8 @@ func (c *tableClient) receives(r request, at clock.Reading, got reply) {
 func (c *tableClient) shows(tab *tables.Table, seq int) {
 	c.known, c.shown = max(c.known, tab.Revision), max(c.shown, seq)
 	for _, r := range rowsOf(tab) {
-		if m, _ := tab.Member(r.Member); m.Key == c.key {
-			c.asked[tableRow{m.Term, r.Number}] = true
+		if row := rowOf(tab, r); row.term.Key == c.key {
+			c.asked[row] = true
 		}
 	}
 	for _, h := range c.p.w.holds {
@@ -895,7 +892,7 @@ func (w *tableWorld) unrest(live []*tableClient) string {
 	w.state.Lock()
 	defer w.state.Unlock()
 	for _, m := range w.table.Members() {
-		if !slices.ContainsFunc(live, func(c *tableClient) bool { return c.key == m.Key && c.term == m.TermID }) {
+		if !slices.ContainsFunc(live, func(c *tableClient) bool { return c.has(m.Term) }) {
 			return fmt.Sprintf("the table has the dead member %s with token %d: %s", m.Name, m.Token, describe(w.table))
 		}
 	}

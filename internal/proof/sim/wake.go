@@ -15,7 +15,7 @@ func (p *process) wake() {
 // checkWake wants that a wake-up makes whoever waits read at once, or soon if there were many
 // before. The leader's own Lock does not wait.
 func (w *world) checkWake(leader *process) {
-	for _, p := range append(w.latest(), w.reader) {
+	for _, p := range append(w.onNodes(), w.reader) {
 		if p == nil || p == leader || p.running.Err() != nil {
 			continue
 		}
