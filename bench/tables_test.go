@@ -583,8 +583,8 @@ func weighTable(t *testing.T, n size, s settings) (memory []report.Memory, told 
 	return memory, report.NewSample(seconds)
 }
 
-// lightest weighs ten times, because a version of the table may be on its way to the store, and takes
-// the least.
+// lightest weighs ten times, because a version of the table may be on its way to the store, and
+// takes the least.
 func lightest() (s scales) {
 	for i := range 10 {
 		time.Sleep(10 * time.Millisecond)

@@ -17,7 +17,6 @@ import (
 type Config struct {
 	Rates    []float64 // of the clients' clocks, one client for each
 	Terms    int       // for which each client tries
-	Steps    int       // of one path
 	Faults   int       // on one path: lost requests and replies, late or duplicate requests, wrong answers
 	Crashes  int       // on one path; a restarted client remembers nothing
 	Suspends int       // on one path: a client's monotonic clock stands still while time moves on
@@ -46,7 +45,7 @@ type Result struct {
 
 // Search walks every path, in the given number of goroutines. It stops at the first violation.
 func Search(t *testing.T, cfg Config, workers int) Result {
-	return searchAll(t, cfg.Steps, workers, false, func() place { return newWorld(cfg) })
+	return searchAll(t, workers, false, func() place { return newWorld(cfg) })
 }
 
 // place is a world that a search walks through.
@@ -80,8 +79,8 @@ func (s *story) log(format string, args ...any) {
 	s.trace = append(s.trace, fmt.Sprintf("%8.3f  ", s.now.Seconds())+fmt.Sprintf(format, args...))
 }
 
-func searchAll(t *testing.T, steps, workers int, races bool, begin func() place) Result {
-	s := &search{begin: begin, steps: steps, races: races, seen: make(map[[16]byte]int), todo: []path{{}}}
+func searchAll(t *testing.T, workers int, races bool, begin func() place) Result {
+	s := &search{begin: begin, races: races, seen: make(map[[16]byte]int), todo: []path{{}}}
 	s.more = sync.NewCond(&s.mu)
 	t.Run("paths", func(t *testing.T) {
 		for range workers {
@@ -104,7 +103,6 @@ func searchAll(t *testing.T, steps, workers int, races bool, begin func() place)
 // search is what the workers share.
 type search struct {
 	begin  func() place
-	steps  int  // of one path
 	races  bool // processes have several goroutines
 	mu     sync.Mutex
 	more   *sync.Cond
@@ -143,6 +141,9 @@ func (s *search) done() {
 	s.result.Paths++
 	s.more.Broadcast()
 }
+
+// maxSteps is longer than any path.
+const maxSteps = 200
 
 // maxTries is how often a path is walked until it leads to the state in which its last choice is
 // one. What several goroutines of one process do at the same instant may end in one of two states.
@@ -217,7 +218,7 @@ func (s *search) visit(p *path, state [16]byte, choices int, told *story) (stop 
 	if known || choices == 0 {
 		return true
 	}
-	if len(p.choices) >= s.steps {
+	if len(p.choices) >= maxSteps {
 		s.result.Cut++
 		return true
 	}

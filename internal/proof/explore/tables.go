@@ -22,7 +22,6 @@ type TableConfig struct {
 	// Wants are the requests of each member, one after the other. A request names its locks with
 	// "+" between; "/s" behind a name shares it.
 	Wants    [][]string
-	Steps    int // of one path
 	Faults   int // on one path; time that passes while a request is under way is one, too
 	Crashes  int // on one path; nobody restarts
 	Suspends int // on one path: a member's machine sleeps from one step to a later one
@@ -30,7 +29,7 @@ type TableConfig struct {
 
 // SearchTables is Search for members of a table.
 func SearchTables(t *testing.T, cfg TableConfig, workers int) Result {
-	return searchAll(t, cfg.Steps, workers, true, func() place { return newTableWorld(cfg) })
+	return searchAll(t, workers, true, func() place { return newTableWorld(cfg) })
 }
 
 const tableKey = "t"

@@ -230,13 +230,13 @@ func foreign(dir string) bool {
 // builds returns nil if the code is Go with these files changed. It does not look at tests and at
 // other packages. They build as before because no function has another signature.
 func (w *workspace) builds(changed map[string][]byte) error {
-	for _, dir := range slices.Compact(slices.Sorted(func(yield func(string) bool) {
-		for name := range changed {
-			if isGo(name) && !yield(path.Dir(name)) {
-				return
-			}
+	byPackage := make(map[string][]string)
+	for name := range changed {
+		if isGo(name) {
+			byPackage[path.Dir(name)] = append(byPackage[path.Dir(name)], name)
 		}
-	})) {
+	}
+	for dir, names := range byPackage {
 		s, ok := w.packages[dir]
 		switch {
 		case ok:
@@ -246,11 +246,8 @@ func (w *workspace) builds(changed map[string][]byte) error {
 			return fmt.Errorf("no package in %s", dir)
 		}
 		files := maps.Clone(s.files)
-		for name, body := range changed {
-			if path.Dir(name) != dir || !isGo(name) {
-				continue
-			}
-			file, err := parser.ParseFile(w.set, name, body, parser.SkipObjectResolution)
+		for _, name := range names {
+			file, err := parser.ParseFile(w.set, name, changed[name], parser.SkipObjectResolution)
 			switch {
 			case err != nil:
 				return err

@@ -28,18 +28,12 @@ type abandonments struct {
 // drawAbandons draws whether holders abandon their leases.
 func (c *Config) drawAbandons() {
 	r := c.rng("abandons")
-	c.Abandons = r.IntN(4) == 0
-	if !c.Abandons {
+	if c.Abandons = r.IntN(4) == 0; !c.Abandons {
 		return
 	}
 	for range r.IntN(4) {
-		c.Actions = append(c.Actions, Action{
-			At:   time.Duration(r.Int64N(int64(c.Chaos * 7 / 10))),
-			Node: r.IntN(c.Nodes),
-			Kind: "abandon",
-		})
+		c.add(c.sometime(r, "abandon"))
 	}
-	c.sortActions()
 }
 
 // whim draws from what a process does with its leases, if holders abandon them.
@@ -64,9 +58,9 @@ func (p *process) abandon(lease *leasehold.Lease) {
 		ttl := ttlOf(lease)
 		until := p.clock.Now().Mono + left + w.cfg.marginOf(ttl)
 		w.abandoned[lease.Token()] = abandonment{p, time.Now(), until, ttl}
-		w.markIf(p.lease == lease, abandonedInFunction)
+		w.markIf(p.lease == lease, "abandoned in its function")
 		w.mu.Unlock()
-		w.markIf(p.client.writing.Load() > 0, abandonedWhileWriting)
+		w.markIf(p.client.writing.Load() > 0, "abandoned during a renewal")
 		w.log(p.name, "abandons token %d", lease.Token())
 	}
 	lease.Abandon()
@@ -114,10 +108,7 @@ func (p *process) mayEndEarly(lease *leasehold.Lease) {
 
 // abandonFromOutside abandons the lease of the function that runs, on another goroutine.
 func (p *process) abandonFromOutside() {
-	p.w.mu.Lock()
-	lease := p.lease
-	p.w.mu.Unlock()
-	if lease != nil {
+	if lease := p.leading(); lease != nil {
 		p.abandon(lease)
 	}
 }
@@ -185,12 +176,12 @@ func (w *world) checkAbandoned(writer *process, r request, old, now leasehold.Re
 		w.violateLocked("%s released token %d, which was abandoned, although nobody had called Release",
 			writer.name, old.Token)
 	case now.Released():
-		w.mark(abandonedThenReleased)
+		w.mark("abandoned, then released")
 	case now.Token > old.Token && writer == a.by && writer.clock.Now().Mono < a.until && !w.calledRelease[old.Token]:
 		w.violateLocked("%s took over from its own token %d, which it had abandoned, %v before that could run out",
 			writer.name, old.Token, a.until-writer.clock.Now().Mono)
 	case now.Token > old.Token:
-		w.mark(abandonedRunsOut)
+		w.mark("an abandoned term runs out")
 	// else its machine may have stood still meanwhile
 	case writer == a.by && r.fate != nil && r.fate.at.Sub(a.at) > a.ttl/2 && writer.resumedAt.Before(a.at):
 		w.violateLocked("%s renewed token %d %v after it had abandoned it", writer.name, old.Token, r.fate.at.Sub(a.at))

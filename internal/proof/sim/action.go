@@ -25,7 +25,7 @@ func (w *world) actOnLocks(p *process, a Action) {
 // meets implements actor.
 func (p *process) meets(a Action) {
 	if a.Kind == "step wall clock" {
-		p.w.markIf(p.leads(), clockJump)
+		p.w.markIf(p.leads(), "a clock jump during a term")
 		return
 	}
 	if a.Kind == "pause" {
@@ -34,7 +34,7 @@ func (p *process) meets(a Action) {
 		p.pausedInAcquire = true // or the function of a lease that was just acquired begins after the pause
 		p.w.mu.Unlock()
 	}
-	p.w.markIf(p.client.writing.Load() > 0, stopsWhileWriting)
+	p.w.markIf(p.client.writing.Load() > 0, "a stop while writing")
 }
 
 // goesOn implements actor.
@@ -49,7 +49,7 @@ func (p *process) goesOn(was machineState) {
 
 // crash ends a process and everything in it, except requests that are already on the network.
 func (p *process) crash() {
-	p.w.markIf(p.leads(), crashWhileLeading)
+	p.w.markIf(p.leads(), "a crash while leading")
 	p.dies()
 	p.w.trace.dies(p)
 	p.stop()
@@ -66,7 +66,7 @@ func (p *process) resign() {
 	if p.clock.isFrozen() {
 		return
 	}
-	p.w.markIf(p.client.writing.Load() > 0, resignWhileWriting)
+	p.w.markIf(p.client.writing.Load() > 0, "a resignation while writing")
 	for _, e := range p.electors {
 		_ = e.Resign(ended)
 	}

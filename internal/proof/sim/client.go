@@ -118,14 +118,12 @@ func (c *client) received(ctx context.Context, number int, r request, got *reply
 	refused := errors.Is(got.err, leasehold.ErrPreconditionFailed)
 	c.mu.Lock()
 	c.troubled = c.troubled || got.err != nil && !absent && !refused
-	c.mu.Unlock()
 	if number >= 0 {
-		c.mu.Lock()
 		c.sent[number].failed = got.page || got.err != nil && (!absent || r.kind != "get")
 		busy := c.p.w.cfg.OneWriteASecond && r.kind != "get" && got.err != nil && !refused
 		c.sent[number].beside = !r.tries() && (busy || r.kind == "create" && refused)
-		c.mu.Unlock()
 	}
+	c.mu.Unlock()
 	if r.kind == "get" && !c.p.w.cfg.CreateOnly {
 		c.read(ctx, r, *got)
 	}
@@ -152,7 +150,7 @@ func (c *client) drawFault(r *request) networkFault {
 	w.mu.Lock()
 	w.stats.Requests++
 	if f.name != "ok" {
-		w.stats.Faults[f.name]++
+		w.stats.Events[f.name]++
 	}
 	w.mu.Unlock()
 	if !r.writes() {
@@ -213,7 +211,7 @@ func (c *client) reportedAge(got reply, sent time.Duration) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	first := c.lastVersion != got.version || !c.hasRead || sent-c.lastAnswerAt > c.p.outOfSight(got.obj.Body)
-	c.p.w.markIf(c.fooled && c.lastVersion == got.version, fooledByETag)
+	c.p.w.markIf(c.fooled && c.lastVersion == got.version, "a restored version not seen as new")
 	if late := c.hasRead && sent < c.lastReadAt; !late { // else it shows what was there before
 		if !c.hasRead {
 			c.firstReadAt = sent
@@ -232,7 +230,7 @@ func (c *client) reportedAge(got reply, sent time.Duration) time.Duration {
 	case first && ages != IgnoredDates && ages != WrongAges:
 		return max(got.age.Truncate(time.Second)-2*time.Second, 0)
 	}
-	return got.age + time.Hour + time.Duration(c.rand.Int64N(int64(4*time.Hour)))
+	return got.age + time.Hour + below(c.rand, 4*time.Hour)
 }
 
 // otherVersionReadAt is when this process sent the last read that showed it a version other than
@@ -249,7 +247,8 @@ func (c *client) otherVersionReadAt() (at time.Duration, ok bool) {
 // store is the client as a Store. Where dates matter, the real S3Store is on top of it.
 func (c *client) store() leasehold.Store {
 	if c.p.w.cfg.CreateOnly {
-		return &createOnly{createonly.New(objects{c}), c}
+		s := createonly.New(objects{c})
+		return face{s.Describe(), calls{c, s}}
 	}
 	switch c.p.w.cfg.Ages {
 	case IgnoredDates:

@@ -55,8 +55,8 @@ func (s *store) serveObjects(sender *process, r request) reply {
 	case "list":
 		return reply{versions: slices.Sorted(maps.Keys(s.objects))}
 	case "delete":
-		s.w.markIf(exists && r.fate.answered.Load(), lateDelete)
-		s.w.markIf(r.version+2*createonly.Keep < s.versions, veryLateDelete)
+		s.w.markIf(exists && r.fate.answered.Load(), "a late delete")
+		s.w.markIf(r.version+2*createonly.Keep < s.versions, "a delete after many versions")
 		if exists && r.version+createonly.Keep > s.versions {
 			s.w.violate("%s deleted version %d, and the highest is %d", sender.label(), r.version, s.versions)
 		}
@@ -64,10 +64,10 @@ func (s *store) serveObjects(sender *process, r request) reply {
 		return reply{}
 	case "get":
 		if !exists {
-			s.w.mark(deletedBeforeRead)
+			s.w.mark("deleted before it is read")
 			return reply{err: leasehold.ErrNotExist}
 		}
-		s.w.markIf(was.tooLate, readTooLate)
+		s.w.markIf(was.tooLate, "a read of a late create")
 		return reply{obj: leasehold.Object{Body: was.body, ETag: etagOf(r.version)}, version: etagOf(r.version)}
 	}
 	s.w.arrives(r)
@@ -77,8 +77,8 @@ func (s *store) serveObjects(sender *process, r request) reply {
 	case exists:
 		s.w.refuses(sender, r)
 	case r.version != s.versions+1:
-		s.w.markIf(r.fate.answered.Load(), createdTooLate)
-		s.w.markIf(!r.fate.answered.Load(), createdBySleeper)
+		s.w.markIf(r.fate.answered.Load(), "a create too late")
+		s.w.markIf(!r.fate.answered.Load(), "a create by a sleeper")
 		s.objects[r.version] = object{r.body, true}
 		return reply{}
 	default:
@@ -162,59 +162,35 @@ func unlessPage(got reply) error {
 	return got.err
 }
 
-// createOnly is the client as a store in a world with CreateOnly. It counts calls, not requests,
+// calls sends whole calls to the [createonly.Store] of a client. It counts calls, not requests,
 // because these are in proportion.
-type createOnly struct {
-	*createonly.Store
-	c *client
+type calls struct {
+	*client
+	store *createonly.Store
 }
 
-func (s createOnly) call(r request, do func() error) {
-	i := s.c.note(r)
-	err := do()
-	s.c.mu.Lock()
-	defer s.c.mu.Unlock()
-	s.c.sent[i].failed = err != nil && (r.kind != "get" || !errors.Is(err, leasehold.ErrNotExist))
-}
-
-// Get implements leasehold.Store.
-func (s createOnly) Get(ctx context.Context, key string) (o leasehold.Object, err error) {
-	s.call(request{kind: "get"}, func() error {
-		sentAt := s.c.p.clock.Now().Mono
-		if o, err = s.Store.Get(ctx, key); err == nil {
-			o.Age = s.c.reportedAge(reply{obj: o, version: o.ETag}, sentAt)
-			s.c.learns(o.Body)
+func (c calls) send(ctx context.Context, r request) (got reply) {
+	i, sentAt := c.note(r), c.p.clock.Now().Mono
+	switch r.kind {
+	case "get":
+		if got.obj, got.err = c.store.Get(ctx, r.key); got.err == nil {
+			got.obj.Age = c.reportedAge(reply{obj: got.obj, version: got.obj.ETag}, sentAt)
+			c.learns(got.obj.Body)
 		}
-		s.c.read(ctx, request{kind: "get"}, reply{obj: o, err: err})
-		s.c.p.w.store.checkRead(s.c.p, o)
-		return err
-	})
-	return o, err
-}
-
-// PutIfNoneMatch implements leasehold.Store.
-func (s createOnly) PutIfNoneMatch(ctx context.Context, key string, body []byte) (etag string, err error) {
-	s.call(request{kind: "create", body: body}, func() error {
-		if etag, err = s.Store.PutIfNoneMatch(ctx, key, body); err == nil {
-			s.c.learns(body)
-		}
-		return err
-	})
-	return etag, err
-}
-
-// PutIfMatch implements leasehold.Store.
-func (s createOnly) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (newETag string, err error) {
-	s.call(request{kind: "update", body: body}, func() error {
-		if newETag, err = s.Store.PutIfMatch(ctx, key, body, etag); err == nil {
-			s.c.learns(body)
-		}
-		return err
-	})
-	return newETag, err
-}
-
-// DeleteIfMatch implements leasehold.Store. No lock may ever call it.
-func (s createOnly) DeleteIfMatch(ctx context.Context, key, etag string) error {
-	return face{sender: s.c}.DeleteIfMatch(ctx, key, etag)
+		c.read(ctx, r, got)
+		c.p.w.store.checkRead(c.p, got.obj)
+	case "create":
+		got.obj.ETag, got.err = c.store.PutIfNoneMatch(ctx, r.key, r.body)
+	case "update":
+		got.obj.ETag, got.err = c.store.PutIfMatch(ctx, r.key, r.body, r.ifMatch)
+	default: // no lock may ever
+		got = c.client.send(ctx, r)
+	}
+	if r.writes() && got.err == nil {
+		c.learns(r.body)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sent[i].failed = got.err != nil && (r.kind != "get" || !errors.Is(got.err, leasehold.ErrNotExist))
+	return got
 }

@@ -16,11 +16,11 @@ func TestNothingStartsAfterTheEnd(t *testing.T) {
 		{At: 90 * time.Second, Node: 0, Kind: "stop and start", For: 170 * time.Second},
 		{At: 91 * time.Second, Node: 1, Kind: "crash and restart", For: 170 * time.Second},
 	}
-	require.Empty(t, sim.Run(t, late, false).Violations)
+	require.Empty(t, late.Run(t, false).Violations)
 	tables := sim.NewTableConfig(1)
 	for _, kind := range []string{"stop and start", "stop and run again", "crash and restart"} {
 		tables.Actions = []sim.Action{{At: time.Minute, Node: 0, Kind: kind, For: time.Hour}}
-		require.NotEmpty(t, sim.RunTables(t, tables, false).Violations, "it waits for that process")
+		require.NotEmpty(t, tables.Run(t, false).Violations, "it waits for that process")
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
@@ -36,7 +37,7 @@ func (w *world) foreignClient(ctx context.Context) {
 		often = w.cfg.TTL / 20
 	}
 	for ctx.Err() == nil {
-		time.Sleep(time.Duration(r.Int64N(int64(often))))
+		time.Sleep(below(r, often))
 		if w.faultsOn() {
 			w.foreignTerm(r)
 		}
@@ -56,7 +57,7 @@ func (w *world) foreignTerm(r *rand.Rand) {
 		return
 	}
 	if !rec.Released() {
-		w.mark(foreignTakeover)
+		w.mark("a foreign takeover")
 		w.checkForeignTakeover(rec.Token)
 	}
 	token, etag, ok := rec.Token+1, got.obj.ETag, true
@@ -71,11 +72,11 @@ func (w *world) foreignTerm(r *rand.Rand) {
 	var until time.Time
 	for first := true; ok; first = false {
 		// also longer than the ttl that it may have kept, and never shorter than it was
-		until = latest(until, time.Now().Add(time.Duration(r.Int64N(int64(2*w.cfg.TTL)))))
+		until = latest(until, time.Now().Add(below(r, 2*w.cfg.TTL)))
 		if etag, ok = w.foreignWrite(kind, got.obj.Body, token, etag, until, first); !ok {
 			return
 		}
-		w.markIf(kind == sameTerm, foreignKeepsTerm)
+		w.markIf(kind == sameTerm, "a foreign client keeps the term")
 		w.log("foreign", "holds token %d until %v", token, until.Sub(w.began))
 		time.Sleep(time.Until(until) * 3 / 4)
 		if r.IntN(2) == 0 || !w.faultsOn() {
@@ -95,12 +96,7 @@ func (w *world) foreignHolds(token uint64) bool {
 	return rec.Token == token && time.Now().Before(w.foreignUntil)
 }
 
-func latest(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}
+func latest(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }
 
 // foreignWrite writes a record over the version that etag names. An until of zero releases.
 func (w *world) foreignWrite(kind foreignRecord, read []byte, token uint64, etag string, until time.Time,

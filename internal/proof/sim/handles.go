@@ -3,7 +3,6 @@ package sim
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"time"
 
@@ -50,9 +49,7 @@ func (p *process) leaves(lease *leasehold.Lease) {
 // the other, each when the one before has stopped, or each when it likes.
 func (p *process) handOver(lease *leasehold.Lease) {
 	w := p.w
-	w.mu.Lock()
-	nodes := slices.Clone(w.nodes)
-	w.mu.Unlock()
+	nodes := w.onNodes()
 	var heirs []*process
 	for i := range 1 + p.whim(2)*p.whim(len(nodes)-1) {
 		if heir := nodes[(max(p.node, -1)+1+i)%len(nodes)]; heir != nil { // else it has not started yet
@@ -106,8 +103,8 @@ func (p *process) resume(token uint64, handle string, leave bool) {
 	ctx, cancel := context.WithTimeout(p.running, p.draw(w.cfg.TTL))
 	lease, err := p.newLock(w.cfg.timing(p.name, token), false).Resume(ctx, handle)
 	cancel()
-	w.markIf(errors.Is(err, leasehold.ErrLost), resumedTooLate)
-	w.markIf(err != nil && w.foreignHolds(token), heirMeetsForeign)
+	w.markIf(errors.Is(err, leasehold.ErrLost), "a term resumed too late")
+	w.markIf(err != nil && w.foreignHolds(token), "an heir meets a foreign client")
 	if err != nil {
 		w.log(p.name, "does not resume token %d: %s", token, firstLine(err))
 		return
@@ -158,11 +155,12 @@ func (w *world) checkOwner(writer *process, old, now leasehold.Record) {
 	case owner == writer:
 	case w.heirs[now.Token][writer] && !now.Released():
 		_, abandoned := w.abandoned[now.Token]
-		w.markIf(abandoned, resumedAbandoned)
-		w.markIf(owner != nil && owner.lease != nil && owner.lease.Token() == now.Token && !abandoned, resumedWhileHeld)
+		w.markIf(abandoned, "an abandoned term resumed")
+		held := owner != nil && owner.lease != nil && owner.lease.Token() == now.Token
+		w.markIf(held && !abandoned, "a term resumed while it is held")
 		_, before := w.moved[now.Token]
-		w.markIf(before, resumedAgain)
-		w.markIf(old.TTL != now.TTL, resumedWithOtherTTL)
+		w.markIf(before, "a term resumed again")
+		w.markIf(old.TTL != now.TTL, "a term resumed with another TTL")
 		delete(w.abandoned, now.Token)
 		w.moved[now.Token] = time.Now()
 	case !w.tokenErased:

@@ -27,7 +27,7 @@ func (p *process) observe(_ context.Context, e leasehold.Event) {
 		p.w.checkAcquired(p, e)
 		p.w.checkOneValidLease()
 	case leasehold.EventLost:
-		p.w.markIf(p.cut.Load(), partitionedTerm)
+		p.w.markIf(p.cut.Load(), "a partitioned leader")
 		p.w.checkLost(p, e)
 	case leasehold.EventRenewed:
 		p.w.mu.Lock()
@@ -142,9 +142,7 @@ func (w *world) checkLost(p *process, e leasehold.Event) {
 	if elsewhere { // another process has it, or an older version of the term, or another one with its token, is there
 		return
 	}
-	w.store.mu.Lock()
-	rec := w.store.rec
-	w.store.mu.Unlock()
+	rec, _ := w.store.look()
 	overwritten := w.cfg.Pages && strings.Contains(e.Err.Error(), "overwritten") // as a page with an ETag looks
 	if !strings.Contains(e.Err.Error(), "not renewed in time") && !overwritten && rec.Token == e.Token &&
 		rec.Holder == p.identity && !rec.Released() {
@@ -184,7 +182,7 @@ func (p *process) fencedWrite(lease *leasehold.Lease) {
 		return
 	}
 	w.stats.Fenced++
-	w.mark(fencedOff)
+	w.mark("a write fenced off")
 	// a client that erases the token defeats fencing
 	if !p.excused && p.lease == lease && !w.tokenErased && !w.cfg.Ages.wrong() {
 		w.violateLocked("%s: the valid lease with token %d was fenced off by token %d, although its clocks ran", p.name,
@@ -245,7 +243,7 @@ func (w *world) checkTakeover(writer *process, old, now leasehold.Record) {
 	case w.backedUp && w.cfg.HashETags && w.cfg.TornReads:
 		return // a torn read may have shown it the ETag of the version that came back
 	case restored:
-		w.mark(restoredTaken)
+		w.mark("a restored version taken")
 	case now.Token != old.Token+1, old.Released(), old.Holder == writer.identity:
 		return
 	}
@@ -267,7 +265,7 @@ func (w *world) checkRelease(writer *process, token uint64) {
 		if p == writer && !w.calledRelease[token] {
 			w.violateLocked("%s released token %d while its function ran", p.name, token)
 		}
-		w.markIf(writer.node == administrator, brokenTerm)
+		w.markIf(writer.node == administrator, "a broken term")
 		p.excused, p.resumedAt = true, time.Now()
 	}
 }
@@ -296,10 +294,7 @@ func (w *world) checkRecovery() {
 }
 
 func (w *world) currentLeader() (p *process, token uint64) {
-	w.mu.Lock()
-	nodes := slices.Clone(w.nodes)
-	w.mu.Unlock()
-	for _, p := range nodes {
+	for _, p := range w.onNodes() {
 		for _, e := range p.electors {
 			if e.IsLeader() {
 				rec, _ := e.Leader()

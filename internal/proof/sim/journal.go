@@ -11,6 +11,7 @@ import (
 type journal struct {
 	began  time.Time
 	traced bool
+	occurred
 
 	mu         sync.Mutex // guards what follows
 	trace      []string
@@ -19,7 +20,14 @@ type journal struct {
 }
 
 func newJournal(trace bool) journal {
-	return journal{began: time.Now(), traced: trace, stats: Stats{Runs: 1, Faults: make(map[string]int)}}
+	return journal{began: time.Now(), traced: trace, stats: Stats{Runs: 1, Events: make(map[string]int)}}
+}
+
+// counts changes the counts.
+func (j *journal) counts(change func(s *Stats)) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	change(&j.stats)
 }
 
 func (j *journal) log(who, format string, args ...any) {
@@ -54,7 +62,7 @@ func (j *journal) violateLocked(format string, args ...any) {
 func (j *journal) outcome() Outcome {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.stats.Virtual = time.Since(j.began)
+	j.stats.Virtual, j.stats.Situations = time.Since(j.began), j.reached()
 	slices.Sort(j.trace) // the lines of one instant arrive in any order
 	return Outcome{Violations: j.violations, Trace: j.trace, Stats: j.stats}
 }

@@ -41,7 +41,7 @@ func (c *Config) drawLongTTL() {
 // who knows two terms of this one.
 func (w *world) checkOutage() {
 	leader, token := w.currentLeader()
-	others := slices.DeleteFunc(slices.Clone(w.nodes), func(p *process) bool { return p == leader || p.crashed.Load() })
+	others := slices.DeleteFunc(w.onNodes(), func(p *process) bool { return p == leader || p.crashed.Load() })
 	if leader == nil || len(others) == 0 ||
 		slices.ContainsFunc(others, func(p *process) bool { return p.client.doubts(token) }) {
 		return
@@ -69,7 +69,7 @@ func (w *world) checkOutage() {
 	if !w.releaseInOutage(leader, set) {
 		return
 	}
-	time.Sleep(time.Hour + time.Duration(r.Int64N(int64(time.Hour))))
+	time.Sleep(time.Hour + below(r, time.Hour))
 	within := time.Second
 	if w.cfg.CreateOnly { // each call sends up to three requests, of 60 ms at most
 		within += time.Second / 2
@@ -97,8 +97,8 @@ func (w *world) checkOutage() {
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
-	w.mark(ledAfterOutage)
-	w.markIf(woken && !silent, wokenFromBackoff)
+	w.mark("led after an outage")
+	w.markIf(woken && !silent, "woken from a back-off")
 }
 
 // checkCalls wants the end of ctx to end each call of a process within one attempt.
@@ -119,9 +119,7 @@ func (w *world) checkCalls(p *process) {
 
 // checkCallsOfLease wants the same of the calls of a lease.
 func (w *world) checkCallsOfLease(p *process, set func(p *process, out bool)) {
-	w.mu.Lock()
-	lease := p.lease
-	w.mu.Unlock()
+	lease := p.leading()
 	if lease == nil {
 		return
 	}
@@ -160,9 +158,8 @@ func (w *world) releaseInOutage(leader *process, set func(p *process, out bool))
 	}
 	set(leader, false)
 	for began := time.Now(); ; time.Sleep(50 * time.Millisecond) {
-		w.store.mu.Lock()
-		free := w.store.rec.Released()
-		w.store.mu.Unlock()
+		rec, _ := w.store.look()
+		free := rec.Released()
 		if took := time.Since(began); free || took > longestAttempt+5*time.Second {
 			if !free {
 				w.violate("%s has stopped, and not released %v after a short outage", leader.name, took)

@@ -35,7 +35,7 @@ func (m *machine) on() *machine { return m }
 func (m *machine) draw(d time.Duration) time.Duration {
 	m.journal.mu.Lock()
 	defer m.journal.mu.Unlock()
-	return time.Duration(m.rand.Int64N(int64(d)))
+	return below(m.rand, d)
 }
 
 func (m *machine) isHalted() bool {

@@ -63,15 +63,14 @@ func drawPage(r *rand.Rand, kind string, realStore bool) networkFault {
 // drawFault draws what happens to a request. The share is that of requests that go wrong. One that
 // lands late does so within three TTLs.
 func drawFault(r *rand.Rand, cfg *Config, share float64, faultsOn bool) networkFault {
-	ms := func(from, to int) time.Duration {
-		return time.Duration(from)*time.Millisecond + time.Duration(
-			r.Int64N(int64(time.Duration(to-from)*time.Millisecond)))
+	ms := func(from, to time.Duration) time.Duration {
+		return from*time.Millisecond + below(r, (to-from)*time.Millisecond)
 	}
 	f := networkFault{name: "ok", requestDelay: ms(1, 30), replyDelay: ms(1, 30)}
 	// All are drawn for every request, so that a change of one rate leaves the rest of a world as
 	// it was.
 	p, kind, slow, late, flip := r.Float64(), r.IntN(10), ms(100, 3000),
-		time.Duration(r.Int64N(int64(3*cfg.TTL))), r.IntN(2) == 0
+		below(r, 3*cfg.TTL), r.IntN(2) == 0
 	if cfg.CreateOnly {
 		late *= createOnlyTimes
 	}

@@ -29,14 +29,10 @@ func (c *Config) drawOffers() {
 		return
 	}
 	for range 6 {
-		c.Actions = append(c.Actions, Action{
-			At:   time.Duration(r.Int64N(int64(c.Chaos * 7 / 10))),
-			Node: r.IntN(c.Nodes),
-			Kind: []string{"resign", "resign", "forged offers"}[r.IntN(3)],
-			For:  time.Second,
-		})
+		a := c.sometime(r, "")
+		a.Kind, a.For = []string{"resign", "resign", "forged offers"}[r.IntN(3)], time.Second
+		c.add(a)
 	}
-	c.sortActions()
 }
 
 // passOn is the heir of the locks of p. It sends the note to some processes: lost, late, repeated,
@@ -54,7 +50,7 @@ func (p *process) passOn(ctx context.Context, token uint64, n handover.Note) (se
 	w.mu.Lock()
 	w.offered[rec.TermID], w.versions[n.ETag] = p, true
 	looks := w.messages.IntN(6) > 0
-	wait := time.Duration(w.messages.Int64N(int64(handover.Patience(w.cfg.TTL))))
+	wait := below(w.messages, handover.Patience(w.cfg.TTL))
 	for range 1 + w.messages.IntN(2) {
 		w.sendNoteLocked(w.nodes[w.messages.IntN(len(w.nodes))], n)
 	}
@@ -72,7 +68,7 @@ func (w *world) sendNoteLocked(to *process, n handover.Note) {
 		return
 	}
 	delay := time.Duration(1+w.messages.Int64N(100)) * time.Millisecond
-	late := time.Duration(w.messages.Int64N(int64(2 * w.cfg.TTL)))
+	late := below(w.messages, 2*w.cfg.TTL)
 	altered := n
 	switch w.messages.IntN(8) {
 	case 0: // lost
@@ -92,7 +88,7 @@ func (w *world) sendNoteLocked(to *process, n handover.Note) {
 // hears gives a note to a process, if it runs.
 func (p *process) hears(n handover.Note) {
 	if !p.crashed.Load() && !p.clock.isFrozen() {
-		p.w.markIf(offer(p.lock, n), offerHeard)
+		p.w.markIf(offer(p.lock, n), "an offer heard")
 	}
 }
 
@@ -121,7 +117,7 @@ func (w *world) wasOffered(old, now leasehold.Record) bool {
 	if by == nil || now.Token != old.Token+1 || old.Released() {
 		return false
 	}
-	w.mark(offerTaken)
+	w.mark("an offer taken")
 	w.checkRelease(by, old.Token)
 	return true
 }

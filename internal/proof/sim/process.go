@@ -150,7 +150,7 @@ func (p *process) newLock(t timing, reclaim bool) *leasehold.Lock {
 		leasehold.WithObserver(p.observe),
 	}
 	if cfg.SlowCreates {
-		opts = append(opts, leasehold.WithLogger(slog.New(logWatch{p})))
+		opts = append(opts, leasehold.WithLogger(slog.New(listener(p.checkLog))))
 	}
 	if reclaim {
 		opts = append(opts, leasehold.WithReclaim())
@@ -234,7 +234,7 @@ func (p *process) lead(ctx context.Context, lease *leasehold.Lease) {
 		windDown = ttlOf(lease) // longer than its lease
 	}
 	_ = p.clock.Sleep(context.Background(), windDown)
-	w.markIf(w.token.Load() > lease.Token(), functionOutlives)
+	w.markIf(w.token.Load() > lease.Token(), "a function outlives its term")
 	w.log(p.name, "function of token %d returns", lease.Token())
 	w.trace.returns(lease)
 	w.mu.Lock()

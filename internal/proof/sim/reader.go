@@ -99,13 +99,18 @@ func (p *process) inspect(ctx context.Context) {
 
 // check wants that what a reader sees never goes back. The caller holds r.mu.
 func (r *reading) check(by string, last *state, now state) {
-	r.w.mu.Lock()
-	erased := r.w.tokenErased
-	r.w.mu.Unlock()
+	erased := r.w.hasErased()
 	if now.before(*last) && !erased {
 		r.w.violate("%s: %s went back from %+v to %+v", r.name, by, *last, now)
 	}
 	*last = now
+}
+
+// hasErased reports whether somebody has erased the token, so that it may go back.
+func (w *world) hasErased() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.tokenErased
 }
 
 // restart begins a new Watch.
@@ -147,9 +152,7 @@ func (r *reading) saw(ctx context.Context, q request, got reply) {
 // client has erased it since, takes a release for a restored one, which says nothing. The caller
 // holds r.mu.
 func (r *reading) missing() {
-	r.w.mu.Lock()
-	erased := r.w.tokenErased
-	r.w.mu.Unlock()
+	erased := r.w.hasErased()
 	read := r.read
 	if erased {
 		read.released = r.yielded.released
@@ -181,9 +184,7 @@ func (r *reading) got(status leasehold.Status, err error) {
 // that was restored, beside which a later term may go on: a torn read shows a release under the
 // ETag that it had before the later term. Nobody deletes the object.
 func (w *world) checkStatus(name string, s leasehold.Status, known uint64, misread bool) {
-	w.mu.Lock()
-	erased := w.tokenErased
-	w.mu.Unlock()
+	erased := w.hasErased()
 	later := s.State == leasehold.StateHeld && s.Record.Token < known
 	if told := s.State == leasehold.StateReleased; s.State == leasehold.StateDeleted ||
 		told != (s.Record.Released() && s.Record.Token > 0) && !later && !erased {
@@ -192,7 +193,7 @@ func (w *world) checkStatus(name string, s leasehold.Status, known uint64, misre
 	if s.State != leasehold.StateExpired || misread { // a torn read hides a renewal
 		return
 	}
-	w.mark(readerSeesExpiry)
+	w.mark("a reader sees an expiry")
 	for _, l := range w.accountable() {
 		// A machine whose clocks stood still may renew, after the look, a lease that had run out.
 		stoodStill := time.Since(l.resumedAt) <= ttlOf(l.lease)

@@ -36,10 +36,7 @@ func (w *world) checkCalm(leader *process, since time.Time) {
 		case len(p.electors) > 1:
 			explained, short = float64(len(p.electors))*intervals(p.looks(leader.ttl)), shortWaits
 		default:
-			from := since.Add(-3 * w.cfg.longest()) // a TTL after the last fault
-			if from.Before(w.acquiredAt) {
-				from = w.acquiredAt
-			}
+			from := latest(w.acquiredAt, since.Add(-3*w.cfg.longest())) // a TTL after the last fault
 			explained, short = intervals(p.looks(leader.ttl)), p.shortWaits(from, p.looks(leader.ttl))
 		}
 		if short > shortWaits {

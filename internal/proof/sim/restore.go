@@ -25,19 +25,16 @@ func (c *Config) drawRestores() {
 		return
 	}
 	for range 1 + r.IntN(3) {
-		at := time.Duration(r.Int64N(int64(c.Chaos * 7 / 10)))
-		c.Actions = append(c.Actions, Action{At: at, Node: r.IntN(c.Nodes), Kind: "restore"})
-		if before := time.Duration(r.Int64N(int64(4 * c.TTL))); c.HashETags && at > before {
+		a := c.sometime(r, "restore")
+		c.add(a)
+		if before := below(r, 4*c.TTL); c.HashETags && a.At > before {
 			// a node that sees nothing of what is between
-			c.Actions = append(c.Actions, Action{At: at - before, Node: r.IntN(c.Nodes), Kind: "partition",
-				For: before + time.Duration(r.Int64N(int64(c.TTL/5)))})
+			c.add(Action{At: a.At - before, Node: r.IntN(c.Nodes), Kind: "partition", For: before + below(r, c.TTL/5)})
 		}
 		if c.HashETags && r.IntN(2) == 0 { // the holder of the version that comes back releases
-			at += time.Duration(r.Int64N(int64(c.TTL / 10)))
-			c.Actions = append(c.Actions, Action{At: at, Node: r.IntN(c.Nodes), Kind: "resign"})
+			c.add(Action{At: a.At + below(r, c.TTL/10), Node: r.IntN(c.Nodes), Kind: "resign"})
 		}
 	}
-	c.sortActions()
 }
 
 // restores reports whether somebody does so in this world.

@@ -1,11 +1,10 @@
 package sim
 
 import (
-	"bytes"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"time"
 
@@ -59,56 +58,56 @@ func (t s3Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	got := t.c.send(r.Context(), q)
 	status, code := http.StatusOK, ""
-	for _, e := range []struct {
-		err    error
-		status int
-		code   string
-	}{
-		{leasehold.ErrNotExist, 404, "NoSuchKey"}, {leasehold.ErrPreconditionFailed, 412, "PreconditionFailed"},
-		{
-			err409,
-			409,
-			"ConditionalRequestConflict",
-		}, {
-			err500,
-			500,
-			"InternalError",
-		}, {
-			err503,
-			503,
-			"SlowDown",
-		}, {err429, 429, "TooManyRequests"}, {errConflict, 409, "ConditionalRequestConflict"},
-	} {
-		if errors.Is(got.err, e.err) {
-			status, code = e.status, e.code
+	for _, a := range answers {
+		if errors.Is(got.err, a.err) {
+			status, code = a.status, a.code
 		}
 	}
 	if got.err != nil && code == "" {
 		return nil, got.err
 	}
-	body := got.obj.Body
-	if code != "" {
-		body = fmt.Appendf(nil, `<?xml version="1.0" encoding="UTF-8"?><Error><Code>%s</Code></Error>`, code)
-	}
 	now := time.Now()
 	now = now.Add(t.c.p.w.store.off(now))
-	header := http.Header{"Date": {now.UTC().Format(http.TimeFormat)}, "X-Amz-Request-Id": {"1"}}
+	w := httptest.NewRecorder()
+	h := w.Header()
 	if got.page {
-		header = http.Header{"Content-Type": {"text/html; charset=utf-8"}}
+		h.Set("Content-Type", "text/html; charset=utf-8")
+	} else {
+		h.Set("Date", now.UTC().Format(http.TimeFormat))
+		h.Set("X-Amz-Request-Id", "1")
 	}
 	if code == "" && got.obj.ETag != "" {
-		header.Set("ETag", got.obj.ETag)
+		h.Set("ETag", got.obj.ETag)
 		if q.kind == "get" {
 			age := got.obj.Age
 			if t.c.p.w.cfg.Ages == TrustedDates && age < time.Hour { // because S3Store subtracts its allowance again
 				age += 2 * time.Second
 			}
-			header.Set("Last-Modified", now.Add(-age).UTC().Format(http.TimeFormat))
+			h.Set("Last-Modified", now.Add(-age).UTC().Format(http.TimeFormat))
 		}
 	}
-	return &http.Response{
-		StatusCode: status, Status: http.StatusText(status), Proto: "HTTP/1.1", ProtoMajor: 1,
-		ProtoMinor: 1, Header: header,
-		Body: io.NopCloser(bytes.NewReader(body)), ContentLength: int64(len(body)), Request: r,
-	}, nil
+	w.WriteHeader(status)
+	if code == "" {
+		_, _ = w.Write(got.obj.Body)
+	} else {
+		_, _ = w.WriteString(fakes3.Error(code, ""))
+	}
+	resp := w.Result()
+	resp.Request = r
+	return resp, nil
+}
+
+// answers are those of S3 to requests that fail.
+var answers = []struct {
+	err    error
+	status int
+	code   string
+}{
+	{leasehold.ErrNotExist, 404, "NoSuchKey"},
+	{leasehold.ErrPreconditionFailed, 412, "PreconditionFailed"},
+	{err409, 409, "ConditionalRequestConflict"},
+	{errConflict, 409, "ConditionalRequestConflict"},
+	{err429, 429, "TooManyRequests"},
+	{err500, 500, "InternalError"},
+	{err503, 503, "SlowDown"},
 }

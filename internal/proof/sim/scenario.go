@@ -142,12 +142,8 @@ func (c *Config) Force(name string) error {
 	if slices.Contains(actionKinds, name) {
 		r := c.rng("forced", name)
 		for range 2 {
-			c.Actions = append(c.Actions, Action{
-				At: time.Duration(r.Int64N(int64(2 * c.TTL))), Node: r.IntN(c.Nodes), Kind: name,
-				For: time.Duration(r.Int64N(int64(2 * c.TTL))),
-			})
+			c.add(Action{At: below(r, 2*c.TTL), Node: r.IntN(c.Nodes), Kind: name, For: below(r, 2*c.TTL)})
 		}
-		c.sortActions()
 		return nil
 	}
 	field := reflect.ValueOf(c).Elem().FieldByName(name)
@@ -178,12 +174,7 @@ func (c *Config) drawClockBounds(r *rand.Rand) {
 func (c *Config) drawActions(r *rand.Rand) {
 	steady := r.IntN(2) == 0 // no wall clock is stepped, so that wall clocks reveal a pause
 	for range r.IntN(8) {
-		a := Action{
-			At: time.Duration(r.Int64N(int64(c.Chaos * 7 / 10))), Node: r.IntN(c.Nodes),
-			Kind: actionKinds[r.IntN(len(actionKinds))],
-			For:  time.Duration(r.Int64N(int64(2 * c.TTL))),
-			Step: time.Duration(r.Int64N(int64(4*time.Hour))) - 2*time.Hour,
-		}
+		a := c.anything(r, actionKinds, 2*c.TTL)
 		switch {
 		case a.Kind == "step wall clock" && (c.Foreign || steady):
 			a.Kind = "partition"
@@ -194,11 +185,35 @@ func (c *Config) drawActions(r *rand.Rand) {
 		case a.Kind == "pause, wall clock set right" && !steady && !c.Foreign:
 			a.Kind = "pause"
 		}
-		c.Actions = append(c.Actions, a)
+		c.add(a)
 	}
-	c.sortActions()
 }
 
-func (c *Config) sortActions() {
+// below draws a duration below d.
+func below(r *rand.Rand, d time.Duration) time.Duration { return time.Duration(r.Int64N(int64(d))) }
+
+// sometime draws when something happens, and to which node.
+func (c *Config) sometime(r *rand.Rand, kind string) Action {
+	return Action{At: below(r, c.Chaos*7/10), Node: r.IntN(c.Nodes), Kind: kind}
+}
+
+// anything draws something of these kinds that lasts less than most.
+func (c *Config) anything(r *rand.Rand, kinds []string, most time.Duration) Action {
+	a := c.sometime(r, "")
+	a.Kind, a.For, a.Step = kinds[r.IntN(len(kinds))], below(r, most), below(r, 4*time.Hour)-2*time.Hour
+	return a
+}
+
+// allCrash draws a crash of all nodes within a short time. They stay away for longer than a TTL.
+func (c *Config) allCrash(r *rand.Rand, most time.Duration) {
+	from := below(r, c.Chaos/3)
+	for node := range c.Nodes {
+		at := from + below(r, c.TTL/5)
+		c.add(Action{At: at, Node: node, Kind: "crash and restart", For: 2*c.longest() + below(r, most)})
+	}
+}
+
+func (c *Config) add(a Action) {
+	c.Actions = append(c.Actions, a)
 	slices.SortFunc(c.Actions, func(a, b Action) int { return int(a.At - b.At) })
 }

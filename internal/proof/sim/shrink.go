@@ -2,121 +2,125 @@ package sim
 
 import (
 	"fmt"
+	"iter"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 )
 
-// shrinker looks for a smaller world that still fails. C is the configuration of a kind of worlds.
-type shrinker[C any] struct {
-	run  func(c *C) Outcome // traced
-	base func(c *C) *Config // what all kinds have
-	best *C
-	out  Outcome // of best
+// Scenario is the configuration of one world, of any kind.
+type Scenario interface {
+	// Run runs the world to its end. The outcome has a trace if it is asked for.
+	Run(t *testing.T, trace bool) Outcome
+
+	common() *Config
+	smaller() []func() // each makes the world smaller
 }
 
-// try keeps a change if the world still fails. The change may not write to what best refers to.
-func (s *shrinker[C]) try(change func(c *C)) bool {
-	c := *s.best
-	base := s.base(&c)
-	base.Actions = slices.Clone(base.Actions)
-	change(&c)
-	out := s.run(&c)
-	if len(out.Violations) == 0 {
-		return false
+func (c *Config) common() *Config { return c }
+
+// smaller implements Scenario. Nothing that the configuration refers to is written to, because that
+// may be part of another one.
+func (c *Config) smaller() (changes []func()) {
+	if last := c.Nodes - 1; last >= 2 && !slices.ContainsFunc(c.Actions, func(a Action) bool { return a.Node == last }) {
+		changes = append(changes, func() { c.Nodes = last })
 	}
-	s.best, s.out = &c, out
-	return true
+	if c.RequestFaults > 0 {
+		changes = append(changes, func() { c.RequestFaults = 0 })
+	}
+	if c.Ages != "" && c.Ages != NoAges {
+		changes = append(changes, func() { c.Ages = NoAges })
+	}
+	for i := range c.Actions {
+		changes = append(changes, func() { c.Actions = slices.Delete(slices.Clone(c.Actions), i, i+1) })
+	}
+	return changes
 }
 
-// shrink removes actions, faults, parts and nodes one at a time, until no further removal leaves a
-// failure. More is what else can be removed: it reports whether it has removed anything.
-func (s *shrinker[C]) shrink(parts func(c *C) []*bool, more func() bool) {
-	// Goroutines that act at the same instant run in any order, and some names are random, so a
-	// world may fail only at a later try.
-	for tries := 20; tries > 0 && !s.try(func(*C) {}); {
-		tries--
+// smaller implements Scenario.
+func (c *TableConfig) smaller() (changes []func()) {
+	if c.Workers > 1 {
+		changes = append(changes, func() { c.Workers-- })
 	}
-	on := func(change func(c *Config)) bool { return s.try(func(c *C) { change(s.base(c)) }) }
-	for shorter := true; shorter; {
-		shorter = false
-		for i := len(s.base(s.best).Actions) - 1; i >= 0; i-- {
-			shorter = on(func(c *Config) { c.Actions = slices.Delete(c.Actions, i, i+1) }) || shorter
+	for i := range c.Locks {
+		if len(c.Locks) > 1 {
+			changes = append(changes, func() { c.Locks = slices.Delete(slices.Clone(c.Locks), i, i+1) })
 		}
-		shorter = more() || shorter
-		if s.base(s.best).RequestFaults > 0 {
-			shorter = on(func(c *Config) { c.RequestFaults = 0 }) || shorter
-		}
-		for i, part := range parts(s.best) {
-			if *part {
-				shorter = s.try(func(c *C) { *parts(c)[i] = false }) || shorter
+	}
+	return append(changes, c.Config.smaller()...)
+}
+
+// kept are the parts of a world by which others go: without such a part alone, any world may fail.
+var kept = []string{"CreateOnly", "Damage", "Long"}
+
+// fields are those of a configuration.
+func fields(c Scenario) iter.Seq2[string, reflect.Value] {
+	return func(yield func(string, reflect.Value) bool) {
+		v := reflect.ValueOf(c).Elem()
+		for _, f := range reflect.VisibleFields(v.Type()) {
+			if !f.Anonymous && !yield(f.Name, v.FieldByIndex(f.Index)) {
+				return
 			}
 		}
-		if last := s.base(s.best).Nodes - 1; last >= 2 && !slices.ContainsFunc(s.base(s.best).Actions,
-			func(a Action) bool { return a.Node == last }) {
-			shorter = on(func(c *Config) { c.Nodes = last }) || shorter
+	}
+}
+
+// changes are all that make a world smaller.
+func changes(c Scenario) (all []func()) {
+	for name, v := range fields(c) {
+		if v.Kind() == reflect.Bool && v.Bool() && !slices.Contains(kept, name) {
+			all = append(all, func() { v.SetBool(false) })
 		}
 	}
+	return append(all, c.smaller()...)
+}
+
+// shrink removes actions, faults, parts and nodes of a world that fails, one at a time, until no
+// further removal leaves a failure.
+func shrink(t *testing.T, best Scenario, out Outcome) (Scenario, Outcome) {
+	try := func(c Scenario) bool {
+		now := c.Run(t, true)
+		fails := len(now.Violations) > 0
+		if fails {
+			best, out = c, now
+		}
+		return fails
+	}
+	// Goroutines that act at the same instant run in any order, and some names are random, so a
+	// world may fail only at a later try.
+	for tries := 20; tries > 0 && !try(best); {
+		tries--
+	}
+	for shorter := true; shorter; {
+		shorter = false
+		for i := len(changes(best)) - 1; i >= 0; i-- {
+			v := reflect.New(reflect.TypeOf(best).Elem())
+			v.Elem().Set(reflect.ValueOf(best).Elem())
+			c := v.Interface().(Scenario)
+			if all := changes(c); i < len(all) {
+				all[i]()
+				shorter = try(c) || shorter
+			}
+		}
+	}
+	return best, out
 }
 
 // Report describes the failure of a world: the smallest world found that still fails, its
 // violations, and the timeline up to the first.
-func Report(t *testing.T, cfg *Config, out Outcome) string {
+func Report(t *testing.T, c Scenario, out Outcome) string {
 	t.Helper()
-	s := &shrinker[Config]{
-		run:  func(c *Config) Outcome { return Run(t, c, true) },
-		base: func(c *Config) *Config { return c },
-		best: cfg, out: out,
-	}
-	s.shrink(func(c *Config) []*bool {
-		return []*bool{
-			&c.Slow, &c.TornReads, &c.Siblings, &c.Readers, &c.Pages, &c.Wakes, &c.Foreign, &c.Abandons,
-			&c.OneWriteASecond, &c.SlowCreates, &c.Tried, &c.Copies, &c.Handles, &c.TTLs, &c.Visitors, &c.HashETags,
-		}
-	}, func() bool {
-		return s.best.Ages != NoAges && s.try(func(c *Config) { c.Ages = NoAges })
-	})
-	c := s.best
-	return report(c, s.out, fmt.Sprintf("TTL %v, wall clocks ±%v, %s, ETags without quotes %v, siblings %v, foreign "+
-		"client %v, reader %v, pages %v, abandons %v, one write a second %v, slow creates %v, tried %v, handles %v, "+
-		"TTLs of their own %v, ETags of the body %v", c.TTL, c.Skew, c.Ages, c.BareETags, c.Siblings, c.Foreign,
-		c.Readers, c.Pages, c.Abandons, c.OneWriteASecond, c.SlowCreates, c.Tried, c.Handles, c.TTLs, c.HashETags))
-}
-
-// TableReport is Report for members of a table.
-func TableReport(t *testing.T, cfg *TableConfig, out Outcome) string {
-	t.Helper()
-	s := &shrinker[TableConfig]{
-		run:  func(c *TableConfig) Outcome { return RunTables(t, c, true) },
-		base: func(c *TableConfig) *Config { return &c.Config },
-		best: cfg, out: out,
-	}
-	s.shrink(func(c *TableConfig) []*bool {
-		return []*bool{&c.Slow, &c.TornReads, &c.Wakes, &c.Two, &c.Loose, &c.Overruns, &c.Visitors, &c.Handles}
-	}, func() (shorter bool) {
-		for i := len(s.best.Locks) - 1; i >= 0 && len(s.best.Locks) > 1; i-- {
-			shorter = s.try(func(c *TableConfig) {
-				c.Locks = slices.Delete(slices.Clone(c.Locks), i, i+1)
-			}) || shorter
-		}
-		for s.best.Workers > 1 && s.try(func(c *TableConfig) { c.Workers-- }) {
-			shorter = true
-		}
-		return shorter
-	})
-	c := s.best
-	return report(&c.Config, s.out, fmt.Sprintf("locks %v, %d workers, named %v (twins %v), two tables %v, loose "+
-		"deletes %v, overruns %v, damage %v (wrong clock %v), %v of faults", c.Locks, c.Workers, c.Named, c.Twins,
-		c.Two, c.Loose, c.Overruns, c.Damage, c.Wrong, c.Chaos))
-}
-
-// report describes a world that fails. What only worlds of its kind have is told in more.
-func report(c *Config, out Outcome, more string) string {
+	c, out = shrink(t, c, out)
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: %d nodes, margin %v, drift allowance %v, clock rates 1±%v, request faults %v, slow "+
-		"replies %v, torn reads %v, wake-ups %v, visitors %v, %s\n", c.Seed, c.Nodes, c.Margin, c.Drift, c.RateSpread,
-		c.RequestFaults, c.Slow, c.TornReads, c.Wakes, c.Visitors, more)
-	for _, a := range c.Actions {
+	fmt.Fprintf(&b, "seed %d", c.common().Seed)
+	for name, v := range fields(c) {
+		if name != "Seed" && name != "Actions" && !v.IsZero() {
+			fmt.Fprintf(&b, ", %s %v", name, v)
+		}
+	}
+	b.WriteString("\n")
+	for _, a := range c.common().Actions {
 		fmt.Fprintf(&b, "  %v\n", a)
 	}
 	b.WriteString("violations:\n")

@@ -30,11 +30,11 @@ type Outcome struct {
 type Stats struct {
 	Runs, Requests, Terms, Writes, Fenced int
 	Virtual                               time.Duration
-	Faults                                map[string]int
+	Events                                map[string]int // faults of requests, and what happened to nodes
 	Followed                              int            // worlds that the proven machine has followed to their end
 	Steps                                 map[string]int // that it has taken, by action
 	Excused                               map[string]int // leases and worlds that have left the contract, by reason
-	Situations                            Reached        // worlds in which each happened
+	Situations                            map[string]int // worlds in which each happened
 }
 
 // Add adds the counts of another run.
@@ -47,7 +47,7 @@ func (s *Stats) Add(o Stats) {
 	s.Virtual += o.Virtual
 	s.Followed += o.Followed
 	for _, counts := range []struct{ all, more *map[string]int }{
-		{&s.Faults, &o.Faults}, {&s.Steps, &o.Steps}, {&s.Excused, &o.Excused},
+		{&s.Events, &o.Events}, {&s.Steps, &o.Steps}, {&s.Excused, &o.Excused}, {&s.Situations, &o.Situations},
 	} {
 		if *counts.all == nil {
 			*counts.all = make(map[string]int)
@@ -55,12 +55,6 @@ func (s *Stats) Add(o Stats) {
 		for k, n := range *counts.more {
 			(*counts.all)[k] += n
 		}
-	}
-	if s.Situations == nil {
-		s.Situations = make(Reached, len(o.Situations))
-	}
-	for i, n := range o.Situations {
-		s.Situations[i] += n
 	}
 }
 
@@ -90,11 +84,9 @@ type world struct {
 	offers
 }
 
-// Run runs one world to its end.
-func Run(t *testing.T, cfg *Config, trace bool) Outcome {
-	t.Helper()
-	var out Outcome
-	InBubble(t, cfg.Seed, func() { out = newWorld(cfg, trace).run() })
+// Run runs the world to its end.
+func (c *Config) Run(t *testing.T, trace bool) (out Outcome) {
+	InBubble(t, c.Seed, func() { out = newWorld(c, trace).run() })
 	return out
 }
 
@@ -114,15 +106,15 @@ func InBubble(t *testing.T, seed uint64, world func()) {
 
 func newWorld(cfg *Config, trace bool) *world {
 	w := &world{
-		stage:      newStage[*process](cfg, trace, len(lockWorlds)),
+		stage:      newStage[*process](cfg, trace),
 		tokenOwner: make(map[uint64]string), broken: make(map[uint64]bool),
 		asked: &fakes3.Server{BareIfMatch: cfg.BareETags},
 	}
 	w.start, w.acts = w.startNode, w.actOnLocks
-	w.abandonments = abandonments{make(map[uint64]abandonment), make(map[uint64]bool)}
+	w.abandoned, w.calledRelease = make(map[uint64]abandonment), make(map[uint64]bool)
 	w.owner, w.heirs = make(map[uint64]*process), make(map[uint64]map[*process]bool)
 	w.moved = make(map[uint64]time.Time)
-	w.offers = offers{make(map[string]*process), make(map[string]bool)}
+	w.offered, w.versions = make(map[string]*process), make(map[string]bool)
 	w.store = &store{w: w, steps: drawSteps(w.rng("store clock"), cfg.Chaos)}
 	w.trace = newTrace(w)
 	return w

@@ -74,24 +74,34 @@ func forced(t *testing.T, cfg *sim.Config) *sim.Config {
 // 1), and reports the first that fails. FORCE="SlowCreates,forged wake-ups" makes each of them such
 // a world.
 func TestSeeds(t *testing.T) {
-	worlds(t, env(t, "SEEDS", testsize.Pick[uint64](100, 500)), sim.NewConfig, sim.LockSituations, 0)
+	total := worlds(t, env(t, "SEEDS", testsize.Pick[uint64](100, 500)), "locks",
+		func(seed uint64) sim.Scenario { return forced(t, sim.NewConfig(seed)) })
+	checkFollowed(t, total)
 }
 
 // TestCreateOnlySeeds is TestSeeds on stores on which objects can only be created, with CREATEONLY
 // worlds (default 20, or 200).
 func TestCreateOnlySeeds(t *testing.T) {
-	n := env(t, "CREATEONLY", testsize.Pick[uint64](20, 200))
-	worlds(t, n, sim.NewCreateOnlyConfig, sim.CreateOnlySituations, len(sim.LockSituations))
+	worlds(t, env(t, "CREATEONLY", testsize.Pick[uint64](20, 200)), "create-only stores",
+		func(seed uint64) sim.Scenario { return forced(t, sim.NewCreateOnlyConfig(seed)) })
 }
 
-// worlds runs n worlds. The situations of the table begin at that number.
-func worlds(t *testing.T, n uint64, draw func(seed uint64) *sim.Config, table sim.Situations, from int) {
+// TestTableSeeds runs TABLES worlds (default 60, or 1,000 at full size) in which members share a
+// table of locks, starting at seed SEED (default 1), and reports the first that fails.
+func TestTableSeeds(t *testing.T) {
+	worlds(t, env(t, "TABLES", testsize.Pick[uint64](60, 1000)), "tables",
+		func(seed uint64) sim.Scenario { return sim.NewTableConfig(seed) })
+}
+
+// worlds runs n worlds of a kind, and wants that they reach its situations, unless one has failed:
+// then few have run.
+func worlds(t *testing.T, n uint64, kind string, draw func(seed uint64) sim.Scenario) (total sim.Stats) {
+	t.Helper()
 	var mu sync.Mutex
-	total := sim.Stats{Situations: make(sim.Reached, len(sim.LockSituations)+len(sim.CreateOnlySituations))}
 	began, told := time.Now(), time.Now()
 	eachSeed(t, n, func(t *testing.T, seed uint64) (report string) {
-		cfg := forced(t, draw(seed))
-		out := sim.Run(t, cfg, false)
+		cfg := draw(seed)
+		out := cfg.Run(t, false)
 		if len(out.Violations) > 0 {
 			return sim.Report(t, cfg, out)
 		}
@@ -107,18 +117,18 @@ func worlds(t *testing.T, n uint64, draw func(seed uint64) *sim.Config, table si
 	t.Logf("%d worlds, %.0f virtual hours, in %v: %d requests, %d terms, %d writes, %d of them fenced off", total.Runs,
 		total.Virtual.Hours(),
 		time.Since(began).Round(time.Millisecond), total.Requests, total.Terms, total.Writes, total.Fenced)
-	kinds := make([]string, 0, len(total.Faults))
-	for kind := range total.Faults {
-		kinds = append(kinds, kind)
+	for _, event := range slices.Sorted(maps.Keys(total.Events)) {
+		t.Logf("%10d  %s", total.Events[event], event)
 	}
-	slices.Sort(kinds)
-	for _, kind := range kinds {
-		t.Logf("%10d  %s", total.Faults[kind], kind)
+	if t.Failed() {
+		return total
 	}
-	checkSituations(t, table, total.Runs, total.Situations[from:][:len(table)])
-	if from == 0 {
-		checkFollowed(t, total)
+	table := sim.SituationsOf[kind]
+	t.Logf("of %d worlds, so many reached:\n%s", total.Runs, strings.Join(table.Lines(total.Situations), "\n"))
+	for _, missing := range table.Missing(total.Runs, total.Situations) {
+		t.Errorf("no longer reached often enough: %s", missing)
 	}
+	return total
 }
 
 // checkFollowed wants that the proven state machine follows most worlds, and that they take each of
@@ -145,26 +155,13 @@ func checkFollowed(t *testing.T, total sim.Stats) {
 	}
 }
 
-// checkSituations wants that the worlds have reached what they must, unless one has failed: then
-// few have run.
-func checkSituations(t *testing.T, table sim.Situations, worlds int, in sim.Reached) {
-	t.Helper()
-	if t.Failed() {
-		return
-	}
-	t.Logf("of %d worlds, so many reached:\n%s", worlds, strings.Join(table.Lines(in), "\n"))
-	for _, missing := range table.Missing(worlds, in) {
-		t.Errorf("no longer reached often enough: %s", missing)
-	}
-}
-
 func TestOneSeedIsOneRunByteForByte(t *testing.T) {
 	for seed := uint64(1); seed <= testsize.Pick[uint64](20, 60); seed++ {
 		if cfg := sim.NewConfig(seed); cfg.Siblings || cfg.Tried {
 			continue // requests that goroutines of one Lock send at the same instant come in any order
 		}
-		first := sim.Run(t, sim.NewConfig(seed), true)
-		again := sim.Run(t, sim.NewConfig(seed), true)
+		first := sim.NewConfig(seed).Run(t, true)
+		again := sim.NewConfig(seed).Run(t, true)
 		require.Equal(t, first.Trace, again.Trace, "seed %d", seed)
 		require.NotEmpty(t, first.Trace)
 	}

@@ -9,31 +9,6 @@ import (
 	"github.com/leasehold-go/leasehold"
 )
 
-// occurred holds the situations that a world has reached.
-type occurred []atomic.Bool
-
-func (o occurred) mark(situation int) {
-	if !o[situation].Load() {
-		o[situation].Store(true)
-	}
-}
-
-func (o occurred) markIf(is bool, situation int) {
-	if is {
-		o.mark(situation)
-	}
-}
-
-func (o occurred) reached() Reached {
-	in := make(Reached, len(o))
-	for i := range o {
-		if o[i].Load() {
-			in[i] = 1
-		}
-	}
-	return in
-}
-
 // fate is what becomes of one request of a process.
 type fate struct {
 	at         time.Time     // when it was sent
@@ -64,7 +39,9 @@ func (c *client) sends(ctx context.Context, r *request, f *networkFault) (answer
 		if r.kind != "get" {
 			return func(reply) { r.fate.answered.Store(true) }
 		}
-		return func(got reply) { w.markIf(got.err == nil && !got.page && got.version != w.etag.Load(), readOvertaken) }
+		return func(got reply) {
+			w.markIf(got.err == nil && !got.page && got.version != w.etag.Load(), "a read overtaken")
+		}
 	}
 	c.writing.Add(1)
 	return func(reply) {
@@ -72,7 +49,7 @@ func (c *client) sends(ctx context.Context, r *request, f *networkFault) (answer
 		r.fate.answered.Store(true)
 		if waiter, ok := ctx.Value(waiterKey{}).(context.Context); ok && waiter.Err() != nil {
 			r.fate.unwanted.Store(true)
-			w.markIf(r.fate.acquiring.Load(), waiterGranted)
+			w.markIf(r.fate.acquiring.Load(), "a cancelled waiter granted")
 		}
 	}
 }
@@ -80,7 +57,7 @@ func (c *client) sends(ctx context.Context, r *request, f *networkFault) (answer
 // readTorn notes a torn read of the lock object. The caller holds store.mu.
 func (w *world) readTorn() {
 	w.tornETag = w.store.previousETag
-	w.markIf(w.store.rec.Token > w.store.previousToken, tornAcquisition)
+	w.markIf(w.store.rec.Token > w.store.previousToken, "a torn read at an acquisition")
 }
 
 // arrives notes a write of the lock object as it arrives. The caller holds store.mu.
@@ -89,9 +66,9 @@ func (w *world) arrives(r request) {
 		return
 	}
 	token := w.store.rec.Token
-	w.markIf(token >= r.fate.token+2 && r.fate.answered.Load(), ghostTwoTerms)
-	w.markIf(token > r.fate.token && r.fate.repetition, repeatAfterTerm)
-	w.markIf(w.tornETag != "" && r.ifMatch == w.tornETag, tornVersionReplaced)
+	w.markIf(token >= r.fate.token+2 && r.fate.answered.Load(), "a ghost after two terms")
+	w.markIf(token > r.fate.token && r.fate.repetition, "a write repeated in another term")
+	w.markIf(w.tornETag != "" && r.ifMatch == w.tornETag, "a write by a torn read")
 }
 
 // refuses notes a write of the lock object that the server refuses. The caller holds store.mu.
@@ -101,7 +78,7 @@ func (w *world) refuses(sender *process, r request) {
 		return
 	}
 	if r.kind == "create" {
-		w.markIf(s.writtenAt.After(r.fate.at), creationsMeet)
+		w.markIf(s.writtenAt.After(r.fate.at), "two candidates create at once")
 		return
 	}
 	var rec leasehold.Record
@@ -111,16 +88,16 @@ func (w *world) refuses(sender *process, r request) {
 	w.mu.Lock()
 	last, offered := w.lastWriter, w.versions[r.ifMatch]
 	w.mu.Unlock()
-	w.markIf(offered && rec.Token == r.fate.token+1, offerRefused)
+	w.markIf(offered && rec.Token == r.fate.token+1, "an offer refused")
 	switch {
 	case rec.Released():
-		w.markIf(s.rec.Token > rec.Token, releaseFindsTerm)
-		w.markIf(s.rec.Token > rec.Token && offered, releaseAfterOffer)
+		w.markIf(s.rec.Token > rec.Token, "a release after a takeover")
+		w.markIf(s.rec.Token > rec.Token && offered, "a release after a taken offer")
 	case rec.Token == r.fate.token:
-		w.markIf(last != nil && last.node == administrator, renewalFindsBreak)
+		w.markIf(last != nil && last.node == administrator, "a renewal after a break")
 	case rec.Token == r.fate.token+1:
 		w.markIf(r.ifMatch == s.previousETag && last != sender && s.rec.Token == rec.Token &&
-			s.writtenAt.After(r.fate.at), acquisitionsMeet)
+			s.writtenAt.After(r.fate.at), "two candidates write at once")
 	}
 }
 
@@ -135,44 +112,44 @@ func (w *world) lands(sender *process, r request, old, now leasehold.Record) {
 	lost := f.dropReply || f.err != nil
 	refused := errors.Is(f.err, leasehold.ErrPreconditionFailed) || errors.Is(f.err, leasehold.ErrNotExist) ||
 		errors.Is(f.err, err409)
-	w.markIf(r.fate.answered.Load(), ghostLands)
-	w.markIf(f.page, pageForWrite)
+	w.markIf(r.fate.answered.Load(), "a ghost lands")
+	w.markIf(f.page, "a page for a write that landed")
 	switch {
 	case now.Released():
-		w.markIf(lost, releaseReplyLost)
-		w.markIf(sender.client.releaseLost.Load() == now.Token, releaseRepeated)
+		w.markIf(lost, "a release without a reply")
+		w.markIf(sender.client.releaseLost.Load() == now.Token, "a release repeated")
 	case now.Token > old.Token:
 		w.landsAcquisition(sender, r, old, now)
-		w.markIf(refused, acquisitionRefused)
+		w.markIf(refused, "an own acquisition refused")
 	case now.Token > 0 && now.Token == old.Token:
-		w.markIf(lost, renewalReplyLost)
-		w.markIf(refused, renewalRefused)
+		w.markIf(lost, "a renewal without a reply")
+		w.markIf(refused, "an own renewal refused")
 	}
 }
 
 func (w *world) landsAcquisition(sender *process, r request, old, now leasehold.Record) {
 	r.fate.acquiring.Store(true)
-	w.markIf(r.fate.unwanted.Load(), waiterGranted)
+	w.markIf(r.fate.unwanted.Load(), "a cancelled waiter granted")
 	if old.Released() || old.Token == 0 {
 		return
 	}
 	err := r.fate.fault.err
-	w.markIf(errors.Is(err, err500) || errors.Is(err, err503), takeoverAnswered5xx)
-	w.markIf(old.TTL > 0 && old.TTL != now.TTL, otherTTLTaken)
-	w.markIf(sender.node == visitor, visitorOutlasts)
+	w.markIf(errors.Is(err, err500) || errors.Is(err, err503), "a takeover answered 5xx")
+	w.markIf(old.TTL > 0 && old.TTL != now.TTL, "a takeover from another TTL")
+	w.markIf(sender.node == visitor, "a visitor outlasts a holder that is gone")
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
 	case old.Holder != now.Holder:
 		for _, p := range w.nodes {
-			w.markIf(p != nil && p != sender && p.outage.Load(), takeoverInOutage)
+			w.markIf(p != nil && p != sender && p.outage.Load(), "a takeover during a 503")
 		}
 	case w.tokenOwner[old.Token] == sender.name:
-		w.mark(ownLeftover)
+		w.mark("an own leftover")
 	case w.cfg.Copies:
-		w.mark(copyTakesOver)
+		w.mark("a takeover from a copy")
 	default:
-		w.mark(reclaimed)
+		w.mark("a reclaim")
 	}
 }
 
@@ -195,13 +172,15 @@ func (w *world) wakesUp(p *process, state machineState) {
 		return
 	}
 	overtaken := token > p.lease.Token()
-	w.markIf(state == suspended && (overtaken || time.Since(written) > ttlOf(p.lease)), suspendedPastExpiry)
-	w.markIf(state == paused && overtaken, pausedPastTakeover)
+	w.markIf(state == suspended && (overtaken || time.Since(written) > ttlOf(p.lease)), "a suspend across an expiry")
+	w.markIf(state == paused && overtaken, "a holder returns after a takeover")
 }
 
-// leads reports whether a function of the process runs.
-func (p *process) leads() bool {
+// leading returns the lease of the function that runs; nil if none does.
+func (p *process) leading() *leasehold.Lease {
 	p.w.mu.Lock()
 	defer p.w.mu.Unlock()
-	return p.lease != nil
+	return p.lease
 }
+
+func (p *process) leads() bool { return p.leading() != nil }

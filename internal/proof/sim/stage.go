@@ -25,7 +25,6 @@ type stage[P actor] struct {
 	cfg   *Config
 	start func(node int, c *nodeClock, reclaim bool) // the next process of a node
 	acts  func(p P, a Action)                        // what happens in such worlds only
-	occurred
 
 	journal              // its mu guards what follows
 	processes []P        // all that ever ran
@@ -36,10 +35,9 @@ type stage[P actor] struct {
 	finished  bool // no process may start
 }
 
-func newStage[P actor](cfg *Config, trace bool, situations int) stage[P] {
+func newStage[P actor](cfg *Config, trace bool) stage[P] {
 	return stage[P]{
-		cfg: cfg, occurred: make(occurred, situations), journal: newJournal(trace), nodes: make([]P, cfg.Nodes),
-		messages: cfg.rng("messages"),
+		cfg: cfg, journal: newJournal(trace), nodes: make([]P, cfg.Nodes), messages: cfg.rng("messages"),
 	}
 }
 
@@ -66,7 +64,7 @@ func (s *stage[P]) newClock(node int, name string) *nodeClock {
 		rate = 1 + s.cfg.RateSpread*float64(1-2*(node%2))
 	}
 	if s.cfg.Skew > 0 && (node >= 0 || r.IntN(2) == 0) {
-		wall = time.Duration(r.Int64N(int64(2*s.cfg.Skew))) - s.cfg.Skew
+		wall = below(r, 2*s.cfg.Skew) - s.cfg.Skew
 	}
 	c := newNodeClock(rate, wall, s.cfg.rng("jitter", name))
 	c.tamed = s.cfg.Foreign
@@ -91,7 +89,7 @@ func (s *stage[P]) act(a Action) {
 	s.mu.Lock()
 	p := s.nodes[a.Node]
 	m := p.on()
-	s.stats.Faults[a.Kind]++
+	s.stats.Events[a.Kind]++
 	s.mu.Unlock()
 	s.log(m.name, "*** %s for %v", a.Kind, a.For.Round(time.Millisecond))
 	stands := m.clock.isFrozen() || m.crashed.Load() // a machine stops once at a time
@@ -187,7 +185,7 @@ func (s *stage[P]) notifyLocked() {
 	}
 	for _, p := range s.processes {
 		delay := time.Duration(1+s.messages.Int64N(100)) * time.Millisecond
-		late := time.Duration(s.messages.Int64N(int64(2 * s.cfg.TTL)))
+		late := below(s.messages, 2*s.cfg.TTL)
 		switch s.messages.IntN(10) {
 		case 0: // lost
 			continue
@@ -204,7 +202,7 @@ func (s *stage[P]) notifyLocked() {
 func (s *stage[P]) visits(visit func(i int, r *rand.Rand)) {
 	r := s.cfg.rng("visits")
 	for i := 0; ; i++ {
-		time.Sleep(time.Duration(r.Int64N(int64(s.cfg.TTL))))
+		time.Sleep(below(r, s.cfg.TTL))
 		if !s.faultsOn() {
 			return
 		}
@@ -224,11 +222,7 @@ func (s *stage[P]) over() bool {
 
 // endChaos repairs the network and resumes every machine.
 func (s *stage[P]) endChaos() {
-	s.mu.Lock()
-	s.chaosOver = true
-	processes := slices.Clone(s.processes)
-	s.mu.Unlock()
-	for _, p := range processes {
+	for _, p := range s.all(&s.chaosOver) {
 		if p.on().repair() {
 			s.thaw(p)
 		}
@@ -238,19 +232,24 @@ func (s *stage[P]) endChaos() {
 
 // haltAll begins to stop all processes, and returns them.
 func (s *stage[P]) haltAll() []P {
-	s.mu.Lock()
-	s.finished = true
-	processes := slices.Clone(s.processes)
-	s.mu.Unlock()
+	processes := s.all(&s.finished)
 	for _, p := range processes {
 		p.halt()
 	}
 	return processes
 }
 
-// outcome is the result of the run, which is over.
-func (s *stage[P]) outcome() Outcome {
-	out := s.journal.outcome()
-	out.Stats.Situations = s.reached()
-	return out
+// all returns all processes that ever ran, from now on, which is true of the world.
+func (s *stage[P]) all(now *bool) []P {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	*now = true
+	return slices.Clone(s.processes)
+}
+
+// onNodes returns the latest process of each node.
+func (s *stage[P]) onNodes() []P {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.nodes)
 }

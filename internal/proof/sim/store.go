@@ -41,12 +41,12 @@ type clockStep struct{ at, off time.Duration }
 // drawSteps draws a clock that is off by hours, and stepped up to three times, by seconds or by
 // hours.
 func drawSteps(r *rand.Rand, until time.Duration) []clockStep {
-	anyOf := func(d time.Duration) time.Duration { return time.Duration(r.Int64N(int64(2*d))) - d }
+	anyOf := func(d time.Duration) time.Duration { return below(r, 2*d) - d }
 	steps := []clockStep{{0, anyOf(12 * time.Hour)}}
 	for range r.IntN(4) {
 		size := []time.Duration{10 * time.Second, 4 * time.Hour}[r.IntN(2)]
 		last := steps[len(steps)-1]
-		steps = append(steps, clockStep{last.at + time.Duration(r.Int64N(int64(until/3))), last.off + anyOf(size)})
+		steps = append(steps, clockStep{last.at + below(r, until/3), last.off + anyOf(size)})
 	}
 	return steps
 }

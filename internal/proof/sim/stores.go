@@ -30,8 +30,8 @@ func (s *store) tried(sender *process, r request) {
 	if r.kind != "update" || rec.UnmarshalJSON(r.body) != nil {
 		return
 	}
-	s.w.markIf(rec.Holder != sender.identity, triedInAWait)
-	s.w.markIf(rec.Holder != sender.identity && rec.Nonce != s.rec.Nonce, triedBesideAWrite)
+	s.w.markIf(rec.Holder != sender.identity, "the store tried in a wait")
+	s.w.markIf(rec.Holder != sender.identity && rec.Nonce != s.rec.Nonce, "the store tried beside a write")
 }
 
 // tooSoon refuses a write that follows the last one of the object within a second. The caller holds
@@ -40,7 +40,7 @@ func (s *store) tooSoon() error {
 	if !s.w.cfg.OneWriteASecond || !s.exists || time.Since(s.writtenAt) >= time.Second {
 		return nil
 	}
-	s.w.mark(writeTooSoon)
+	s.w.mark("a write too soon")
 	if s.versions%2 == 0 {
 		return err503
 	}
@@ -60,7 +60,7 @@ func (c *client) drawUpload() (u upload) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return upload{time.Duration(c.rand.Int64N(int64(c.p.w.cfg.shortest()))), c.rand.IntN(4) == 0}
+	return upload{below(c.rand, c.p.w.cfg.shortest()), c.rand.IntN(4) == 0}
 }
 
 // create carries out a create. Until it has gone up, other creates are refused, and reads find
@@ -73,7 +73,7 @@ func (s *store) create(sender *process, r request, u upload) reply {
 		return s.apply(sender, r)
 	case s.creating:
 		s.mu.Unlock()
-		s.w.mark(createBesideUpload)
+		s.w.mark("a create beside a slow one")
 		return reply{err: leasehold.ErrPreconditionFailed}
 	}
 	s.creating = true
@@ -89,26 +89,31 @@ func (s *store) create(sender *process, r request, u upload) reply {
 	return s.apply(sender, r)
 }
 
-// logWatch is what a process's locks log in a world of slow creates. One that lost the race to
-// create the object is told that the lock is held, and not that the store is broken.
-type logWatch struct{ p *process }
-
-func (logWatch) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelWarn }
-func (h logWatch) WithAttrs([]slog.Attr) slog.Handler             { return h }
-func (h logWatch) WithGroup(string) slog.Handler                  { return h }
-
-func (h logWatch) Handle(_ context.Context, r slog.Record) error {
-	w := h.p.w
+// checkLog wants that a process which has lost the race to create the object, in a world of slow
+// creates, is told that the lock is held, and not that the store is broken.
+func (p *process) checkLog(text string) {
+	w := p.w
 	if w.token.Load() > 0 || time.Since(w.began) > w.cfg.shortest()/2 {
-		return nil
+		return
 	}
+	// no store says so to a create
+	falsified := strings.Contains(text, leasehold.ErrNotExist.Error()) || strings.Contains(text, "StatusCode: 404")
+	if strings.Contains(text, "refused a write although the object had not changed") && !falsified {
+		w.violate("%s lost the race to create the object, and was told: %s", p.name, text)
+	}
+}
+
+// listener is a slog.Handler that is told each text of a log: messages and values.
+type listener func(text string)
+
+func (listener) Enabled(context.Context, slog.Level) bool { return true }
+func (l listener) WithAttrs([]slog.Attr) slog.Handler     { return l }
+func (l listener) WithGroup(string) slog.Handler          { return l }
+
+func (l listener) Handle(_ context.Context, r slog.Record) error {
+	l(r.Message)
 	r.Attrs(func(a slog.Attr) bool {
-		text := a.Value.String()
-		// no store says so to a create
-		falsified := strings.Contains(text, leasehold.ErrNotExist.Error()) || strings.Contains(text, "StatusCode: 404")
-		if strings.Contains(text, "refused a write although the object had not changed") && !falsified {
-			w.violate("%s lost the race to create the object, and was told: %s", h.p.name, text)
-		}
+		l(a.Value.String())
 		return true
 	})
 	return nil

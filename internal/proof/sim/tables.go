@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/internal/tables"
 	"github.com/leasehold-go/leasehold/internal/testkit/testopt"
 	"github.com/leasehold-go/leasehold/locktable"
@@ -133,13 +134,11 @@ type tableProcess struct {
 	excusedUntil time.Time // until then it may hold what others hold: all its clocks stood still
 }
 
-// RunTables runs one world to its end.
-func RunTables(t *testing.T, cfg *TableConfig, trace bool) Outcome {
-	t.Helper()
-	var out Outcome
-	InBubble(t, cfg.Seed, func() {
+// Run runs the world to its end.
+func (c *TableConfig) Run(t *testing.T, trace bool) (out Outcome) {
+	InBubble(t, c.Seed, func() {
 		w := &tableWorld{
-			cfg: cfg, stage: newStage[*tableProcess](&cfg.Config, trace, len(TableSituations)),
+			cfg: c, stage: newStage[*tableProcess](&c.Config, trace),
 			objects: make(map[string]*tableObject), former: make(map[string][][]byte), table: tables.New(),
 			edited: make(map[string]bool), restored: make(map[string]restoredObject),
 			usedAt: make(map[string]time.Time), toRemove: make(map[string]bool),
@@ -201,18 +200,16 @@ func (w *tableWorld) startNode(node int, c *nodeClock, _ bool) {
 				member += "b"
 			}
 		}
-		p.clients = append(p.clients, newTableClient(p, name, member))
+		newTableClient(p, name, member)
 	}
 	if h := last.detached(); h != nil {
 		p.clients[min(h.table, tables-1)].resumes(h)
 	}
 	w.log(p.name, "starts, with %d tables", tables)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.launch(p) {
+	w.launch(p, func() {
 		w.nodes[node] = p
 		p.beginWork()
-	}
+	})
 }
 
 // newProcess is a process that has no Tables yet, and does not run.
@@ -223,15 +220,18 @@ func (w *tableWorld) newProcess(name string, node int, c *nodeClock) *tableProce
 	return p
 }
 
-// launch runs the Tables of a new process. It reports false if no process may start any more. The
-// caller holds w.mu.
-func (w *tableWorld) launch(p *tableProcess) bool {
+// launch runs the Tables of a new process, and does what goes with that, under w.mu. It reports
+// false if no process may start any more.
+func (w *tableWorld) launch(p *tableProcess, as func()) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if !w.joins(p) {
 		p.die()
 		return false
 	}
 	p.unwellAt = time.Now()
 	p.begin()
+	as()
 	return true
 }
 
@@ -273,6 +273,16 @@ func (p *tableProcess) ends(a Action) {
 		p.workers.Wait()
 		p.die()
 	}
+}
+
+// goes ends a process that was not to run for long, by a crash or gracefully.
+func (p *tableProcess) goes(crashes bool) {
+	if crashes {
+		p.crash()
+	} else {
+		p.halt()
+	}
+	p.ends(Action{})
 }
 
 // crash ends a process: from now on nothing of it reaches the store.
@@ -317,22 +327,22 @@ type tableClient struct {
 	late      atomic.Bool // its next write of the table is to arrive late
 
 	// Guarded by w.state.
-	known    uint64               // the highest revision that it was shown
-	shown    int                  // number of the newest version of the table that it was shown
-	asked    map[tableRow]bool    // its rows in versions that it was shown
-	sent     map[string]tableSent // its own renewals and acquisitions, by nonce
-	renewed  tableSent            // the last of them that it knows to have landed
-	term     string               // TermID of its present term; "" if it has none, as far as it knows
-	aliveAt  time.Time            // when it last learnt that it has a term
-	idle     bool                 // it was told of that it has none
-	requests int                  // of the table, under way
-	settled  time.Time            // when the last of them ended
-	well     bool                 // and whether it succeeded
-	barred   time.Time            // since when its writes of the table fail; zero if the last one has succeeded
-	recent   []tableTraffic       // within the last TTL
-	stormy   bool                 // it has sent too many
-	wrote    bool                 // it has written the table
-	detached *handedOver          // nil unless its member was detached
+	known    uint64                   // the highest revision that it was shown
+	shown    int                      // number of the newest version of the table that it was shown
+	asked    map[tableRow]bool        // its rows in versions that it was shown
+	sent     map[string]clock.Reading // when its own renewals and acquisitions were sent, by nonce
+	renewed  clock.Reading            // the last of them that it knows to have landed
+	term     string                   // TermID of its present term; "" if it has none, as far as it knows
+	aliveAt  time.Time                // when it last learnt that it has a term
+	idle     bool                     // it was told of that it has none
+	requests int                      // of the table, under way
+	settled  time.Time                // when the last of them ended
+	well     bool                     // and whether it succeeded
+	barred   time.Time                // since when its writes of the table fail; zero if the last one has succeeded
+	recent   []sent                   // within the last TTL
+	stormy   bool                     // it has sent too many
+	wrote    bool                     // it has written the table
+	detached *handedOver              // nil unless its member was detached
 }
 
 // tableRow names a request for ever.
@@ -341,12 +351,13 @@ type tableRow struct {
 	number uint64
 }
 
+// newTableClient adds a Table to a process that does not run yet.
 func newTableClient(p *tableProcess, name, member string) *tableClient {
 	c := &tableClient{
 		p:     p,
 		name:  name,
 		asked: make(map[tableRow]bool),
-		sent:  make(map[string]tableSent),
+		sent:  make(map[string]clock.Reading),
 	}
 	opts := c.options()
 	if member != "" {
@@ -357,6 +368,7 @@ func newTableClient(p *tableProcess, name, member string) *tableClient {
 		panic(err)
 	}
 	c.key = tableKey + ".members/" + c.tab.MemberName()
+	p.clients = append(p.clients, c)
 	return c
 }
 
@@ -364,7 +376,7 @@ func (c *tableClient) options() []locktable.Option {
 	w := c.p.w
 	return []locktable.Option{
 		locktable.WithObserver(c.observe),
-		locktable.WithTTL(w.cfg.TTL), locktable.WithLogger(slog.New(verdicts{slog.DiscardHandler, w.occurred})),
+		locktable.WithTTL(w.cfg.TTL), locktable.WithLogger(slog.New(listener(w.hears))),
 		locktable.WithSafetyMargin(w.cfg.Margin), locktable.WithClockDrift(w.cfg.Drift),
 		testopt.WithTableClock(c.p.clock),
 	}
@@ -382,36 +394,22 @@ func (c *tableClient) store() leasehold.Store {
 	return face{leasehold.StoreInfo{MinTTL: time.Millisecond, Conditional: true}, c}
 }
 
-// verdicts marks what a Table logs of the terms of others.
-type verdicts struct {
-	slog.Handler
-	occurred
+// reasons are the situations of what a Table logs of the terms of others. The texts are those of
+// membership.
+var reasons = map[string]string{
+	"a later term of its object has begun":             "over by a later term",
+	"it was released":                                  "over by a release",
+	"it was not renewed for its TTL":                   "over by time",
+	"its object has shown another term for its TTL":    "over by a restored term",
+	"another object has been in its place for its TTL": "over by another object",
+	"a member's state is unknown, will retry":          "a member's object is unreadable",
 }
 
-// reasons are those of membership.
-var reasons = map[string]int{
-	"a later term of its object has begun":             overLaterTerm,
-	"it was released":                                  overReleased,
-	"it was not renewed for its TTL":                   overNotRenewed,
-	"its object has shown another term for its TTL":    overOtherTerm,
-	"another object has been in its place for its TTL": overOtherObject,
-	"a member's state is unknown, will retry":          overUnread,
-}
-
-func (v verdicts) Enabled(context.Context, slog.Level) bool { return true }
-
-func (v verdicts) Handle(_ context.Context, r slog.Record) error {
-	told := func(text string) {
-		if situation, ok := reasons[text]; ok {
-			v.mark(situation)
-		}
+// hears marks a text that a Table logs.
+func (w *tableWorld) hears(text string) {
+	if situation, ok := reasons[text]; ok {
+		w.mark(situation)
 	}
-	told(r.Message)
-	r.Attrs(func(a slog.Attr) bool {
-		told(a.Value.String())
-		return true
-	})
-	return nil
 }
 
 // observe runs while the Table is locked.
@@ -517,7 +515,7 @@ func (c *tableClient) use(claims []tables.Claim) {
 		began := time.Now()
 		lease, err = lock.TryAcquire(ctx)
 		if err == nil && time.Since(began) > ttl/2 {
-			p.w.mark(tryOutlasts)
+			p.w.mark("a try outlived a dead one")
 		}
 	} else {
 		lease, err = lock.Acquire(ctx)
@@ -616,10 +614,4 @@ type tableObject struct {
 	previousETag string
 	rec          leasehold.Record // zero if it is the table's
 	writtenAt    time.Time
-}
-
-// tableTraffic is a request that a Table has sent.
-type tableTraffic struct {
-	at     time.Time
-	failed bool
 }

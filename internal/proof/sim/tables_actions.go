@@ -6,11 +6,9 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/internal/tables"
 )
 
@@ -41,12 +39,7 @@ func (c *TableConfig) drawTableActions(r *rand.Rand) {
 		}
 	}
 	for range r.IntN(10) {
-		a := Action{
-			At: time.Duration(r.Int64N(int64(c.Chaos * 7 / 10))), Node: r.IntN(c.Nodes),
-			Kind: kinds[r.IntN(len(kinds))],
-			For:  time.Duration(r.Int64N(int64(3 * c.TTL))),
-			Step: time.Duration(r.Int64N(int64(4*time.Hour))) - 2*time.Hour,
-		}
+		a := c.anything(r, kinds, 3*c.TTL)
 		switch {
 		case a.Kind == "step wall clock" && steady, a.Kind == "break member": // not covered: see the design
 			a.Kind = "partition"
@@ -58,9 +51,8 @@ func (c *TableConfig) drawTableActions(r *rand.Rand) {
 		case strings.HasPrefix(a.Kind, "deny") && c.Chaos > 12*c.TTL: // long ones, too
 			a.For = 12*c.TTL + 2*a.For
 		}
-		c.Actions = append(c.Actions, a)
+		c.add(a)
 	}
-	c.sortActions()
 }
 
 // actOnTables does to a node what happens in worlds of tables only.
@@ -133,9 +125,7 @@ func (p *tableProcess) goesOn(machineState) { p.w.check() }
 func (w *tableWorld) excuse(p *tableProcess, d time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if until := time.Now().Add(d); until.After(p.excusedUntil) {
-		p.excusedUntil = until
-	}
+	p.excusedUntil = latest(p.excusedUntil, time.Now().Add(d))
 }
 
 // owns reports whether an object is that of a member of this process.
@@ -297,14 +287,8 @@ func (w *tableWorld) put(key string, body []byte) *tableObject {
 	return o
 }
 
-// tableRequest is one request on its way.
-type tableRequest struct {
-	request
-	givenUp atomic.Bool
-}
-
 // apply carries out a request at one instant.
-func (w *tableWorld) apply(c *tableClient, r *tableRequest) reply {
+func (w *tableWorld) apply(c *tableClient, r request) reply {
 	w.state.Lock()
 	defer w.state.Unlock()
 	got := w.applyLocked(c, r)
@@ -316,7 +300,7 @@ func (w *tableWorld) apply(c *tableClient, r *tableRequest) reply {
 	return got
 }
 
-func (w *tableWorld) applyLocked(c *tableClient, r *tableRequest) reply {
+func (w *tableWorld) applyLocked(c *tableClient, r request) reply {
 	o, seq := w.objects[r.key], w.seq
 	switch {
 	case o == nil && r.kind != "create":
@@ -336,7 +320,7 @@ func (w *tableWorld) applyLocked(c *tableClient, r *tableRequest) reply {
 		delete(w.objects, r.key)
 		return reply{seq: seq}
 	case r.kind == "create" && o != nil, r.kind == "update" && r.ifMatch != o.etag:
-		w.markIf(c.detached != nil && r.key == tableKey, lateWriteOfDetached)
+		w.markIf(c.detached != nil && r.key == tableKey, "a late write of a detached member")
 		return reply{err: leasehold.ErrPreconditionFailed, seq: seq}
 	}
 	var old leasehold.Record
@@ -346,9 +330,7 @@ func (w *tableWorld) applyLocked(c *tableClient, r *tableRequest) reply {
 			w.violate("%s overwrites a damaged table", c.name)
 		}
 	}
-	w.mu.Lock()
-	w.stats.Writes++
-	w.mu.Unlock()
+	w.counts(func(s *Stats) { s.Writes++ })
 	w.former[r.key] = append(w.former[r.key], r.body)
 	o = w.put(r.key, r.body)
 	if r.key == tableKey {
@@ -361,38 +343,37 @@ func (w *tableWorld) applyLocked(c *tableClient, r *tableRequest) reply {
 }
 
 // send sends a request, and returns when the Table has a reply and its machine runs.
-func (c *tableClient) send(ctx context.Context, q request) reply {
+func (c *tableClient) send(ctx context.Context, r request) reply {
 	p, w := c.p, c.p.w
 	p.clock.waitWhileFrozen()
 	sentAt := p.clock.Now()
-	if obj, remembered, err := c.copy.remembers(c, q.kind, q.key, q.body, sentAt); remembered {
+	if obj, remembered, err := c.copy.remembers(c, r.kind, r.key, r.body, sentAt); remembered {
 		return reply{obj: obj, err: err}
 	}
-	q.body = c.copy.sent(q.body)
-	r := &tableRequest{request: q}
+	r.body, r.fate = c.copy.sent(r.body), &fate{}
 	on := w.faultsOn()
 	w.mu.Lock()
 	f := drawFault(p.rand, &w.cfg.Config, w.cfg.RequestFaults, on && !p.calm)
 	r.torn = !p.calm && w.cfg.TornReads && on && p.rand.IntN(10) == 0
 	w.stats.Requests++
 	w.mu.Unlock()
-	if q.kind == "get" {
+	if r.kind == "get" {
 		f = f.ofRead()
 	}
-	f, _ = p.befalls(c.isLate(r, f), q.kind, q.key)
+	f, _ = p.befalls(c.isLate(r, f), r.kind, r.key)
 	if p.crashed.Load() {
 		return reply{err: errReset}
 	}
 	if f.name != "ok" && w.traced {
-		w.log(c.name, "%s %s: %s", q.kind, q.key, f.name)
+		w.log(c.name, "%s %s: %s", r.kind, r.key, f.name)
 	}
-	c.sends(r, sentAt)
-	w.log(c.name, "sends %s %s", q.kind, q.key)
+	c.sends(&r, sentAt)
+	w.log(c.name, "sends %s %s", r.kind, r.key)
 	got := p.carry(ctx, f, server{
 		apply: func() reply { return w.apply(c, r) },
 		again: func() {
-			again := &tableRequest{request: r.request}
-			again.givenUp.Store(true)
+			again := r.again()
+			again.fate.answered.Store(true)
 			w.apply(c, again)
 		},
 	})
@@ -400,6 +381,3 @@ func (c *tableClient) send(ctx context.Context, q request) reply {
 	got.obj.Body = c.copy.shown(got.obj.Body)
 	return got
 }
-
-// tableSent is when a write of the member's object was sent.
-type tableSent struct{ at clock.Reading }

@@ -17,12 +17,10 @@ func (c *TableConfig) drawMemberCopies() {
 		return
 	}
 	for range 1 + r.IntN(4) {
-		c.Actions = append(c.Actions, Action{
-			At: time.Duration(r.Int64N(int64(c.Chaos * 7 / 10))), Node: r.IntN(c.Nodes), Kind: "copy",
-			For: time.Duration(r.Int64N(int64(5 * c.TTL))),
-		})
+		a := c.sometime(r, "copy")
+		a.For = below(r, 5*c.TTL)
+		c.add(a)
 	}
-	c.sortActions()
 }
 
 // memberCopy is what a process on a copy of a machine knows of the term that its member has. The
@@ -64,43 +62,37 @@ func (w *tableWorld) snapshot(of *tableClient) *memberCopy {
 		return nil
 	}
 	for _, s := range of.sent {
-		if s.at.Mono > of.renewed.at.Mono {
+		if s.Mono > of.renewed.Mono {
 			return nil
 		}
 	}
 	_, joined := w.table.Find(tables.Term{Key: of.key, ObjectID: o.rec.ObjectID, TermID: of.term, Token: o.rec.Token})
-	if !joined || p.clock.Now().Elapsed(of.renewed.at) > w.cfg.TTL/2 {
+	if !joined || p.clock.Now().Elapsed(of.renewed) > w.cfg.TTL/2 {
 		return nil
 	}
-	return &memberCopy{of: of, at: of.renewed.at, rec: o.rec, etag: o.etag}
+	return &memberCopy{of: of, at: of.renewed, rec: o.rec, etag: o.etag}
 }
 
 // startCopy starts a process on a copy of a machine, and ends it while there are faults.
 func (w *tableWorld) startCopy(m *memberCopy, a Action) {
 	p := m.of.p
 	w.mu.Lock()
-	defer w.mu.Unlock()
-	name := fmt.Sprintf("%s.copy%d", m.of.name, len(w.processes))
+	name, excused := fmt.Sprintf("%s.copy%d", m.of.name, len(w.processes)), p.excusedUntil
+	w.mu.Unlock()
 	k := newNodeClock(p.clock.rate, 0, w.cfg.rng("jitter", name))
 	k.base = p.clock.Now()
 	k.base.Wall -= k.base.Elapsed(m.at)
 	q := w.newProcess(name, p.node, k)
-	q.excusedUntil = p.excusedUntil
+	q.excusedUntil = excused
 	c := newTableClient(q, name, m.of.tab.MemberName())
-	c.copy, q.clients = m, []*tableClient{c}
-	if !w.launch(q) {
-		return
-	}
-	w.pending++
-	q.beginWork()
-	time.AfterFunc(min(a.For, time.Until(w.began.Add(w.cfg.Chaos))), func() {
-		if a.For%2 == 0 {
-			q.crash()
-		} else {
-			q.halt()
-			q.ends(Action{})
-		}
-		w.expect(-1)
+	c.copy = m
+	w.launch(q, func() {
+		w.pending++
+		q.beginWork()
+		time.AfterFunc(min(a.For, time.Until(w.began.Add(w.cfg.Chaos))), func() {
+			q.goes(a.For%2 == 0)
+			w.expect(-1)
+		})
 	})
 }
 
@@ -146,7 +138,7 @@ func (m *memberCopy) acquires(c *tableClient, body []byte, at clock.Reading) {
 	m.acquired, w.copied[c.key] = true, true
 	age := m.of.p.clock.Now().Elapsed(m.at)
 	w.log(c.name, "*** is a copy of %s, which has renewed %v ago", m.of.name, age)
-	c.term, c.aliveAt, c.renewed = m.rec.TermID, time.Now(), tableSent{at}
+	c.term, c.aliveAt, c.renewed = m.rec.TermID, time.Now(), at
 	c.sent[m.rec.Nonce] = c.renewed
 	w.mu.Lock()
 	c.p.resumedAt = time.Now()
@@ -184,16 +176,15 @@ func (w *tableWorld) checkCopies(c *tableClient, old, now *tables.Table) {
 		return
 	}
 	for _, r := range rowsOf(old) {
-		m, _ := old.Member(r.Member)
-		row := tableRow{m.Term, r.Number}
+		row := rowOf(old, r)
 		ask := w.asked[row]
-		if m.Key != c.key || m.TermID != c.term || ask.by == nil || ask.by == c {
+		if !c.has(row.term) || ask.by == nil || ask.by == c {
 			continue
 		}
 		_, stays := find(now, row)
 		age := time.Since(ask.at)
-		w.markIf(stays, copyKept)
-		w.markIf(!stays, copyDropped)
+		w.markIf(stays, "a copy's row was left alone")
+		w.markIf(!stays, "a copy's row was dropped in the end")
 		if least := time.Duration(float64(2*w.cfg.TTL) / (1 + w.cfg.RateSpread)); !stays && age < least && w.edit == 0 {
 			w.violate("%s has dropped %v, for which its copy %s has asked %v before", c.name, row, ask.by.name, age)
 		}

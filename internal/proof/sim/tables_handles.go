@@ -37,11 +37,9 @@ func (c *TableConfig) drawHandOvers() {
 		return
 	}
 	for range 2 + r.IntN(4) {
-		a := Action{
-			At: time.Duration(r.Int64N(int64(c.Chaos * 7 / 10))), Node: r.IntN(c.Nodes), Kind: "hand over",
-			For: time.Duration(r.Int64N(int64([]time.Duration{c.TTL / 10, c.TTL / 2, 3 * c.TTL}[r.IntN(3)]))),
-		}
-		c.Actions = append(c.Actions, a)
+		a := c.sometime(r, "hand over")
+		a.For = below(r, []time.Duration{c.TTL / 10, c.TTL / 2, 3 * c.TTL}[r.IntN(3)])
+		c.add(a)
 		from, most := a.At, a.For+c.TTL/4
 		switch a.Kind = handOverFaults[r.IntN(len(handOverFaults))]; {
 		case a.Kind == "copy":
@@ -49,10 +47,9 @@ func (c *TableConfig) drawHandOvers() {
 		case a.Kind == "", a.Kind == "restore table" && !c.Damage:
 			continue
 		}
-		a.At = from + time.Duration(r.Int64N(int64(most)))
-		c.Actions = append(c.Actions, a)
+		a.At = from + below(r, most)
+		c.add(a)
 	}
-	c.sortActions()
 }
 
 // handOver detaches a member of a process, which may not be possible at once. Then the process
@@ -90,7 +87,7 @@ func (c *tableClient) asksLate() {
 }
 
 // isLate delays the write that was to be late. The network answers nothing.
-func (c *tableClient) isLate(r *tableRequest, f networkFault) networkFault {
+func (c *tableClient) isLate(r request, f networkFault) networkFault {
 	if r.key != tableKey || r.kind == "get" || !c.late.CompareAndSwap(true, false) {
 		return f
 	}
@@ -116,7 +113,7 @@ func (c *tableClient) detach(patience time.Duration) *handedOver {
 	w.log(c.name, "*** has tried to detach its member: %s", firstLine(err))
 	if err != nil {
 		c.detaching.Store(false)
-		w.markIf(errors.Is(err, locktable.ErrNotDetachable), notDetachable)
+		w.markIf(errors.Is(err, locktable.ErrNotDetachable), "not detachable")
 		if !errors.Is(err, leasehold.ErrLost) {
 			c.checkRefusal(err)
 		}
@@ -206,13 +203,13 @@ func (c *tableClient) goOn() {
 		w.violate("%s goes on with %d leases, not with %d", c.name, len(leases), len(rows))
 		return
 	}
-	w.markIf(time.Now().After(c.heir.until), resumedAfterTTL)
+	w.markIf(time.Now().After(c.heir.until), "resumed after the TTL")
 	for i, lease := range leases {
 		if lease.Token() != rows[i].Token {
 			w.violate("%s goes on with token %d, not with %d", c.name, lease.Token(), rows[i].Token)
 		}
 		if lease.Context().Err() == nil && lease.Valid() {
-			w.mark(memberResumed)
+			w.mark("a member resumed")
 			h := c.hold(lease, rows[i].Claims, lease.Context(), false)
 			p.workers.Go(func() { c.keep(h) })
 		}
@@ -227,7 +224,7 @@ func (c *tableClient) notResumed(err error) {
 	excused := late || w.copied[c.key] || w.edited[c.key] || w.edit > 0 || w.cfg.Loose || w.cfg.Twins
 	w.state.Unlock()
 	over := errors.Is(err, leasehold.ErrLost) || errors.Is(err, leasehold.ErrReleased)
-	w.markIf(over && late, resumedEvicted)
+	w.markIf(over && late, "resumed too late")
 	if !p.harmed.Load() && (!over || !excused) {
 		w.violate("%s cannot go on with the member that %s has detached %v ago: %v", c.name, h.by.name,
 			time.Since(h.at), err)
@@ -249,25 +246,13 @@ func (w *tableWorld) alsoResume(h *handedOver, lasts time.Duration) {
 	}
 	name := h.by.name + ".heir"
 	p := w.newProcess(name, visitor, w.newClock(visitor, name))
-	c := &tableClient{p: p, name: name, asked: make(map[tableRow]bool), sent: make(map[string]tableSent)}
-	p.clients = []*tableClient{c}
+	c := newTableClient(p, name, "")
 	c.resumes(h)
-	w.mu.Lock()
-	launched := w.launch(p)
-	if launched {
-		p.beginWork()
-	}
-	w.mu.Unlock()
-	if !launched {
+	if !w.launch(p, p.beginWork) {
 		return
 	}
 	_ = p.clock.Sleep(p.life, min(lasts+w.cfg.TTL/20, time.Until(w.began.Add(w.cfg.Chaos))))
-	if lasts%3 == 0 {
-		p.crash()
-	} else {
-		p.halt()
-	}
-	p.ends(Action{})
+	p.goes(lasts%3 == 0)
 }
 
 // checkHandedOver wants that a member which was detached is left alone until its TTL has passed:
@@ -293,7 +278,7 @@ func (w *tableWorld) checkHandedOver(c *tableClient, old, now *tables.Table) {
 			}
 			for _, held := range w.holds {
 				if held.row == row && held.c != c && held.edit == 0 && copied && held.c.wrote {
-					w.markIf(heir && held.lease.Valid(), freedByAnotherHeir)
+					w.markIf(heir && held.lease.Valid(), "freed by another heir")
 					held.edit, held.editAt, held.sawEdit = w.seq, time.Now(), time.Time{}
 				}
 			}

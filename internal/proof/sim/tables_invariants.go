@@ -48,9 +48,7 @@ func (c *tableClient) hold(lease *locktable.Lease, claims []tables.Claim, ctx co
 	slices.SortFunc(h.claims, func(a, b tables.Claim) int { return strings.Compare(a.Name, b.Name) })
 	w.state.Lock()
 	defer w.state.Unlock()
-	w.mu.Lock()
-	w.stats.Terms++
-	w.mu.Unlock()
+	w.counts(func(s *Stats) { s.Terms++ })
 	h.began = w.seq
 	if c.p.crashed.Load() {
 		return h
@@ -79,12 +77,11 @@ func (w *tableWorld) bind(h *tableHold) int {
 	for at := h.c.shown; at >= 0; at-- {
 		tab := w.history[at]
 		for r := range tab.Held() {
-			m, _ := tab.Member(r.Member)
-			row := tableRow{m.Term, r.Number}
+			row := rowOf(tab, r)
 			bound := slices.ContainsFunc(w.holds, func(other *tableHold) bool {
 				return other.row == row && (other.c == h.c || h.c.heir == nil)
 			})
-			if r.Token == h.token && m.Key == h.c.key && m.TermID == h.c.term &&
+			if r.Token == h.token && h.c.has(row.term) &&
 				slices.Equal(r.Claims, h.claims) && !bound {
 				h.row = row
 				return at
@@ -202,18 +199,17 @@ func (w *tableWorld) checkBusy(used map[string]bool) {
 	}
 	waits := make(map[tableRow]time.Time)
 	for r := range w.table.Waiting() {
-		m, _ := w.table.Member(r.Member)
-		row := tableRow{m.Term, r.Number}
+		row := rowOf(w.table, r)
 		since, ok := w.waits[row]
 		if !ok {
 			since = now
 		}
 		waits[row] = since
-		c := well[m.Term]
+		c := well[row.term]
 		if c == nil || w.stuck {
 			continue
 		}
-		since = slices.MaxFunc([]time.Time{since, c.p.unwellAt, w.damagedAt}, time.Time.Compare)
+		since = latest(since, c.p.unwellAt, w.damagedAt)
 		for _, n := range w.table.InTheWay(r.ID) {
 			other, _ := w.table.Member(n)
 			if at := w.diedAt(other.Key); !at.IsZero() && min(now.Sub(at), now.Sub(since)) > dead*w.cfg.TTL {
@@ -244,15 +240,14 @@ func (w *tableWorld) findWell(now time.Time) map[tables.Term]*tableClient {
 			continue
 		}
 		for _, c := range p.clients {
-			if last := slices.MaxFunc([]time.Time{p.unwellAt, c.aliveAt},
-				time.Time.Compare); now.Sub(last) > idle*w.cfg.TTL && !c.idle &&
+			if now.Sub(latest(p.unwellAt, c.aliveAt)) > idle*w.cfg.TTL && !c.idle &&
 				(!w.cfg.Twins || p.node >= 2) && !w.copied[c.key] {
 				c.idle = true
 				w.violateLocked("%s has had no term for %d TTLs, although nothing keeps it from the store",
 					c.name, idle)
 			}
 			for _, m := range w.table.Members() {
-				if m.Key == c.key && m.TermID == c.term {
+				if c.has(m.Term) {
 					well[m.Term] = c
 				}
 			}
@@ -269,9 +264,7 @@ func (w *tableWorld) diedAt(key string) (at time.Time) {
 			if !p.crashed.Load() {
 				return time.Time{}
 			}
-			if p.crashedAt.After(at) {
-				at = p.crashedAt
-			}
+			at = latest(at, p.crashedAt)
 		}
 	}
 	return at
@@ -296,9 +289,7 @@ func (w *tableWorld) lastUse(r tables.Request, last time.Time) time.Time {
 		}
 	}
 	for name := range names {
-		if at := w.usedAt[name]; at.After(last) {
-			last = at
-		}
+		last = latest(last, w.usedAt[name])
 	}
 	return last
 }
@@ -320,7 +311,7 @@ func (w *tableWorld) checkLocked() {
 		case valid && h.over:
 			w.violate("%v is valid again", h)
 		case valid:
-			if age, most := h.c.p.clock.Now().Elapsed(h.c.renewed.at), w.cfg.TTL-w.cfg.Margin; age >= most {
+			if age, most := h.c.p.clock.Now().Elapsed(h.c.renewed), w.cfg.TTL-w.cfg.Margin; age >= most {
 				w.violate("%v is valid %v after its member was renewed last, not %v at most", h, age, most)
 			}
 		}
@@ -389,7 +380,7 @@ func roomOf(c tables.Claim) int64 {
 }
 
 // checkTableWrite checks a write of the table that was carried out. The caller holds w.state.
-func (w *tableWorld) checkTableWrite(c *tableClient, r *tableRequest) {
+func (w *tableWorld) checkTableWrite(c *tableClient, r request) {
 	old, now := w.table, w.readable(r.body)
 	if now == nil {
 		w.violate("%s has written a table that cannot be read: %.200s", c.name, r.body)
@@ -398,7 +389,7 @@ func (w *tableWorld) checkTableWrite(c *tableClient, r *tableRequest) {
 	w.seq++
 	w.table, w.history = now, append(w.history, now)
 	late := ""
-	if r.givenUp.Load() {
+	if r.fate.answered.Load() {
 		late = "late: "
 	}
 	w.log(c.name, "%srevision %d: %s", late, now.Revision, describe(now))
@@ -413,7 +404,7 @@ func (w *tableWorld) checkTableWrite(c *tableClient, r *tableRequest) {
 	w.checkCopies(c, old, now)
 	w.checkHandedOver(c, old, now)
 	w.checkOrder(c, old, now)
-	if r.givenUp.Load() {
+	if r.fate.answered.Load() {
 		w.checkLate(c, now)
 	}
 	for _, h := range w.holds {
@@ -430,7 +421,7 @@ func (w *tableWorld) checkTableWrite(c *tableClient, r *tableRequest) {
 func (w *tableWorld) checkEvicted(c *tableClient, old, now *tables.Table) {
 	joined := false
 	for _, m := range old.Members() {
-		joined = joined || m.Key == c.key && m.TermID == c.term
+		joined = joined || c.has(m.Term)
 	}
 	for _, m := range old.Members() {
 		o := w.objects[m.Key]
@@ -440,7 +431,7 @@ func (w *tableWorld) checkEvicted(c *tableClient, old, now *tables.Table) {
 		if o.rec.ObjectID == m.ObjectID && o.rec.Token <= m.Token && !o.rec.Released() {
 			w.violate("%s removes member %s, whose object shows its token %d", c.name, m.Name, o.rec.Token)
 		}
-		w.markIf(!joined, evictedUnjoined)
+		w.markIf(!joined, "evicted without a row")
 	}
 }
 
@@ -448,8 +439,7 @@ func (w *tableWorld) checkEvicted(c *tableClient, old, now *tables.Table) {
 // The caller holds w.state.
 func (w *tableWorld) checkRows(c *tableClient, old, now *tables.Table) {
 	for _, r := range rowsOf(now) {
-		m, _ := now.Member(r.Member)
-		row := tableRow{m.Term, r.Number}
+		row := rowOf(now, r)
 		was, stood := find(old, row)
 		switch {
 		case stood && was.Token != 0 && r.Token != was.Token:
@@ -457,7 +447,7 @@ func (w *tableWorld) checkRows(c *tableClient, old, now *tables.Table) {
 		case (!stood || was.Token == 0) && r.Token != 0 && r.Token != now.Revision:
 			w.violate("%s has granted %v with token %d at revision %d", c.name, row, r.Token, now.Revision)
 		case stood:
-		case m.Key != c.key:
+		case row.term.Key != c.key:
 			w.violate("%s has asked for another: %v", c.name, row)
 		case c.asked[row]:
 			w.violate("%s asks again by number %d, which has stood in the table before", c.name, r.Number)
@@ -467,6 +457,15 @@ func (w *tableWorld) checkRows(c *tableClient, old, now *tables.Table) {
 	}
 }
 
+// rowOf names a request of a table.
+func rowOf(tab *tables.Table, r tables.Request) tableRow {
+	m, _ := tab.Member(r.Member)
+	return tableRow{m.Term, r.Number}
+}
+
+// has reports whether a term is the one that the Table has now. The caller holds w.state.
+func (c *tableClient) has(term tables.Term) bool { return term.Key == c.key && term.TermID == c.term }
+
 func rowsOf(tab *tables.Table) []tables.Request {
 	return slices.AppendSeq(slices.Collect(tab.Held()), tab.Waiting())
 }
@@ -474,10 +473,6 @@ func rowsOf(tab *tables.Table) []tables.Request {
 // checkOrder wants that nobody is granted past another who waits for the same, and that nobody
 // waits whom nothing is in the way of. The caller holds w.state.
 func (w *tableWorld) checkOrder(c *tableClient, old, now *tables.Table) {
-	term := func(tab *tables.Table, r tables.Request) tableRow {
-		m, _ := tab.Member(r.Member)
-		return tableRow{m.Term, r.Number}
-	}
 	held := make(map[string]int64)
 	granted := make(map[tableRow]tables.Request)
 	needs := make(map[tableRow]map[string]int64) // of each grant, with all that hold before it
@@ -491,7 +486,7 @@ func (w *tableWorld) checkOrder(c *tableClient, old, now *tables.Table) {
 			}
 		}
 		if r.Token == now.Revision {
-			granted[term(now, r)], needs[term(now, r)] = r, need
+			granted[rowOf(now, r)], needs[rowOf(now, r)] = r, need
 		}
 	}
 	ahead := newLine() // those that wait
@@ -503,7 +498,7 @@ func (w *tableWorld) checkOrder(c *tableClient, old, now *tables.Table) {
 	}
 	for name, room := range ahead.room {
 		if room < all && ahead.most[name] > room {
-			w.mark(mixedSlots)
+			w.mark("different numbers of slots in one line")
 		}
 	}
 	before := newLine() // those that waited before and still wait
@@ -515,10 +510,10 @@ func (w *tableWorld) checkOrder(c *tableClient, old, now *tables.Table) {
 	last := 0
 	order := make(map[tableRow]int)
 	for r := range now.Waiting() {
-		order[term(now, r)] = len(order) + 1
+		order[rowOf(now, r)] = len(order) + 1
 	}
 	for r := range old.Waiting() {
-		row := term(old, r)
+		row := rowOf(old, r)
 		if g, ok := granted[row]; ok {
 			passed(row, g)
 			delete(granted, row)
@@ -569,13 +564,13 @@ func (w *tableWorld) checkLate(c *tableClient, now *tables.Table) {
 	w.mu.Lock()
 	awake := !p.halted && time.Since(p.resumedAt) > time.Second && time.Now().After(p.excusedUntil)
 	w.mu.Unlock()
-	valid := p.clock.Now().Elapsed(c.renewed.at) < w.cfg.TTL-w.cfg.Margin // a term that is over sends nothing
+	valid := p.clock.Now().Elapsed(c.renewed) < w.cfg.TTL-w.cfg.Margin // a term that is over sends nothing
 	if p.crashed.Load() || p.clock.isFrozen() || !awake || !valid || c.requests > 0 || !c.well ||
 		time.Since(c.settled) < time.Second || w.copied[c.key] { // whose term may be over, although it was renewed
 		return
 	}
 	for _, m := range now.Members() {
-		if m.Key == c.key && m.TermID == c.term {
+		if c.has(m.Term) {
 			w.violate("a write of %s lands although it was given up, and nothing was sent for %v", c.name,
 				time.Since(c.settled))
 		}
@@ -584,11 +579,11 @@ func (w *tableWorld) checkLate(c *tableClient, now *tables.Table) {
 
 // checkMemberWrite checks a write of a member's object that was carried out. The caller holds
 // w.state.
-func (w *tableWorld) checkMemberWrite(c *tableClient, r *tableRequest, old, now leasehold.Record) {
+func (w *tableWorld) checkMemberWrite(c *tableClient, r request, old, now leasehold.Record) {
 	w.log(c.name, "%s %s: token %d, released %v, term %.4s, object %.4s, by %.20s", r.kind, r.key, now.Token,
 		now.Released(), now.TermID,
 		now.ObjectID, now.Holder)
-	if r.key != c.key || evicts(now) || c.p.crashed.Load() || r.givenUp.Load() {
+	if r.key != c.key || evicts(now) || c.p.crashed.Load() || r.fate.answered.Load() {
 		return
 	}
 	for _, h := range w.holds {
@@ -606,7 +601,7 @@ func (w *tableWorld) checkMemberWrite(c *tableClient, r *tableRequest, old, now 
 func evicts(r leasehold.Record) bool { return strings.HasSuffix(r.Holder, " evicts") }
 
 // sends notes a request before it is sent.
-func (c *tableClient) sends(r *tableRequest, at clock.Reading) {
+func (c *tableClient) sends(r *request, at clock.Reading) {
 	w := c.p.w
 	w.state.Lock()
 	defer w.state.Unlock()
@@ -616,20 +611,18 @@ func (c *tableClient) sends(r *tableRequest, at clock.Reading) {
 	case r.key == tableKey:
 		c.requests++
 	case r.key == c.key && r.body != nil && rec.UnmarshalJSON(r.body) == nil && !evicts(rec):
-		c.sent[rec.Nonce] = tableSent{at}
+		c.sent[rec.Nonce] = at
 	}
 }
 
 // receives notes what a Table learns from a reply.
-func (c *tableClient) receives(r *tableRequest, at clock.Reading, got reply) {
+func (c *tableClient) receives(r request, at clock.Reading, got reply) {
 	w := c.p.w
 	w.state.Lock()
 	defer w.state.Unlock()
 	absent := r.kind == "get" && errors.Is(got.err, leasehold.ErrNotExist)
 	good := got.err == nil || absent
-	if !good {
-		r.givenUp.Store(true)
-	}
+	r.fate.answered.Store(true)
 	c.checkRequests(good)
 	body := r.body
 	if r.kind == "get" {
@@ -659,7 +652,7 @@ func (c *tableClient) receives(r *tableRequest, at clock.Reading, got reply) {
 		}
 		sent, own := c.sent[rec.Nonce]
 		switch {
-		case !own || sent.at.Mono < c.renewed.at.Mono: // another's, or an old one that was restored
+		case !own || sent.Mono < c.renewed.Mono: // another's, or an old one that was restored
 		case rec.Released():
 			c.term = ""
 		case rec.TermID != "":
@@ -672,8 +665,8 @@ func (c *tableClient) receives(r *tableRequest, at clock.Reading, got reply) {
 func (c *tableClient) shows(tab *tables.Table, seq int) {
 	c.known, c.shown = max(c.known, tab.Revision), max(c.shown, seq)
 	for _, r := range rowsOf(tab) {
-		if m, _ := tab.Member(r.Member); m.Key == c.key {
-			c.asked[tableRow{m.Term, r.Number}] = true
+		if row := rowOf(tab, r); row.term.Key == c.key {
+			c.asked[row] = true
 		}
 	}
 	for _, h := range c.p.w.holds {
@@ -686,7 +679,7 @@ func (c *tableClient) shows(tab *tables.Table, seq int) {
 // checkRequests bounds what a Table sends within a TTL.
 func (c *tableClient) checkRequests(good bool) {
 	w, now := c.p.w, time.Now()
-	c.recent = append(c.recent, tableTraffic{now, !good})
+	c.recent = append(c.recent, sent{at: now, failed: !good})
 	for now.Sub(c.recent[0].at) > w.cfg.TTL {
 		c.recent = c.recent[1:]
 	}
@@ -899,7 +892,7 @@ func (w *tableWorld) unrest(live []*tableClient) string {
 	w.state.Lock()
 	defer w.state.Unlock()
 	for _, m := range w.table.Members() {
-		if !slices.ContainsFunc(live, func(c *tableClient) bool { return c.key == m.Key && c.term == m.TermID }) {
+		if !slices.ContainsFunc(live, func(c *tableClient) bool { return c.has(m.Term) }) {
 			return fmt.Sprintf("the table has the dead member %s with token %d: %s", m.Name, m.Token, describe(w.table))
 		}
 	}
@@ -927,12 +920,9 @@ func (w *tableWorld) checkNothingLeft() {
 	if members, held, waiting := w.table.Counts(); members+held+waiting > 0 {
 		w.violate("all have stopped, and the table has %s", describe(w.table))
 	}
-	w.mu.Lock()
-	processes := slices.Clone(w.processes)
-	w.mu.Unlock()
 	for key, o := range w.objects {
 		excuse := ""
-		for _, p := range processes {
+		for _, p := range w.processes { // none starts any more
 			for _, c := range p.clients {
 				switch {
 				case c.key != key:

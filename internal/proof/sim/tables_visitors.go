@@ -26,17 +26,9 @@ func (c *TableConfig) drawVisits() {
 	if r.IntN(2) == 0 {
 		c.RequestFaults, c.Slow = 0, false
 	}
-	if r.IntN(2) == 0 {
-		return
+	if r.IntN(2) > 0 {
+		c.allCrash(r, 3*c.TTL)
 	}
-	from := time.Duration(r.Int64N(int64(c.Chaos / 3)))
-	for node := range c.Nodes {
-		c.Actions = append(c.Actions, Action{
-			At: from + time.Duration(r.Int64N(int64(c.TTL/5))), Node: node, Kind: "crash and restart",
-			For: 2*c.TTL + time.Duration(r.Int64N(int64(3*c.TTL))),
-		})
-	}
-	c.sortActions()
 }
 
 // hasWrongClock reports whether the wall clock of a node is wrong.
@@ -48,16 +40,10 @@ func (w *tableWorld) visit(i int, r *rand.Rand) {
 	name := fmt.Sprint("visitor", i)
 	p := w.newProcess(name, visitor, w.newClock(visitor, name))
 	c := newTableClient(p, name, "")
-	p.calm, p.clients = true, []*tableClient{c}
+	p.calm = true
 	l := w.cfg.Locks[r.IntN(len(w.cfg.Locks))]
-	patience, crashes := time.Duration(r.Int64N(int64(3*w.cfg.TTL))), r.IntN(4) == 0
-	w.mu.Lock()
-	launched := w.launch(p)
-	if launched {
-		w.pending++
-	}
-	w.mu.Unlock()
-	if !launched {
+	patience, crashes := below(r, 3*w.cfg.TTL), r.IntN(4) == 0
+	if !w.launch(p, func() { w.pending++ }) {
 		return
 	}
 	defer w.expect(-1)
@@ -70,7 +56,7 @@ func (w *tableWorld) visit(i int, r *rand.Rand) {
 	w.checkVisit(c, v, err)
 	if err == nil {
 		h := c.hold(lease, claims, lease.Context(), false)
-		_ = p.clock.Sleep(lease.Context(), time.Duration(r.Int64N(int64(w.cfg.TTL/2))))
+		_ = p.clock.Sleep(lease.Context(), below(r, w.cfg.TTL/2))
 		if crashes {
 			p.crash()
 		}
@@ -145,7 +131,7 @@ func (w *tableWorld) checkVisit(c *tableClient, v *tableVisit, err error) {
 	const slack = 2 * time.Second // for some twenty requests, and for races
 	late := time.Duration(float64(ttl)*(1+w.cfg.Drift)/c.p.clock.rate) + ttl/3 + slack
 	after := w.finds(c, v.lock, 0)
-	w.markIf(v.wrong && after.wrong && errors.Is(err, leasehold.ErrHeld), wrongClockMet)
+	w.markIf(v.wrong && after.wrong && errors.Is(err, leasehold.ErrHeld), "a visitor met a wrong clock")
 	w.state.Lock()
 	unused := !w.usedAt[v.lock].After(v.began)
 	w.state.Unlock()

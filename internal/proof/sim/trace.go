@@ -110,9 +110,7 @@ func (t *trace) excuse(b int64, why string) {
 	t.w.log("trace", "excuses the lease of token %d: %s", t.records[b].Token, why)
 	t.excused[b] = true
 	t.excuses[why]++
-	if t.m.Get("works", b) == 1 {
-		t.must("return", b)
-	}
+	t.stops(b)
 	if t.m.Get("ended", b) == 0 {
 		t.must("end", t.m.Get("by", b), b)
 	}
@@ -233,8 +231,8 @@ func (t *trace) writesOn(b, w, base int64, called bool) {
 		return
 	}
 	t.settle(t.m.Get("by", b), b)
-	if called && t.m.Get("works", b) == 1 {
-		t.must("return", b) // so says whoever calls Release
+	if called { // which says that the function has returned
+		t.stops(b)
 	}
 	t.contract("release"+over, b, b, w, base)
 }
@@ -456,8 +454,8 @@ func (t *trace) offers(p *process, rec leasehold.Record) {
 	t.follow(func() {
 		b := t.m.Get("of", t.nonces[rec.Nonce])
 		t.settle(t.number(p), b)
-		if called && t.m.Get("works", b) == 1 {
-			t.must("return", b) // so says whoever calls Release
+		if called { // which says that the function has returned
+			t.stops(b)
 		}
 		t.must("offer", b)
 		t.offered = append(t.offered, b)
@@ -504,11 +502,14 @@ func (t *trace) uses(p *process, lease *leasehold.Lease, use func(b int64)) {
 // returns follows the end of the function of a lease.
 func (t *trace) returns(lease *leasehold.Lease) {
 	nonce := lease.Record().Nonce
-	t.follow(func() {
-		if b := t.m.Get("of", t.nonces[nonce]); t.m.Get("works", b) == 1 {
-			t.must("return", b)
-		}
-	})
+	t.follow(func() { t.stops(t.m.Get("of", t.nonces[nonce])) })
+}
+
+// stops follows the end of the function of a lease, if one runs.
+func (t *trace) stops(b int64) {
+	if t.m.Get("works", b) == 1 {
+		t.must("return", b)
+	}
 }
 
 // dies follows the crash of a process: nothing acts under its leases.
@@ -519,9 +520,7 @@ func (t *trace) dies(p *process) {
 			if t.m.Get("sent", w) == 0 || t.m.Get("by", w) != n || t.m.Get("of", w) != w || t.m.Get("ended", w) == 1 {
 				continue
 			}
-			if t.m.Get("works", w) == 1 {
-				t.must("return", w)
-			}
+			t.stops(w)
 			t.must("end", n, w)
 		}
 	})

@@ -14,18 +14,9 @@ import (
 // short, and end. In half of these worlds all others crash, and stay away for longer than a TTL.
 func (c *Config) drawVisitors() {
 	r := c.rng("visitors")
-	c.Visitors = r.IntN(6) == 0 && !c.restores()
-	if !c.Visitors || r.IntN(2) == 0 {
-		return
+	if c.Visitors = r.IntN(6) == 0 && !c.restores(); c.Visitors && r.IntN(2) > 0 {
+		c.allCrash(r, 2*c.TTL)
 	}
-	from := time.Duration(r.Int64N(int64(c.Chaos / 3)))
-	for node := range c.Nodes {
-		c.Actions = append(c.Actions, Action{
-			At: from + time.Duration(r.Int64N(int64(c.TTL/5))), Node: node, Kind: "crash and restart",
-			For: 2*c.longest() + time.Duration(r.Int64N(int64(2*c.TTL))),
-		})
-	}
-	c.sortActions()
 }
 
 // visit starts a process on a machine of its own, half of which have a good network. It asks for
@@ -45,7 +36,7 @@ func (w *world) visit(i int, r *rand.Rand) {
 		return
 	}
 	v := visit{tries: r.IntN(3) > 0, began: time.Now(), wall: p.clock.Now().Time(),
-		patience: min(time.Duration(r.Int64N(int64(3*w.cfg.longest()))), time.Until(w.began.Add(w.cfg.Chaos)))}
+		patience: min(below(r, 3*w.cfg.longest()), time.Until(w.began.Add(w.cfg.Chaos)))}
 	v.found, v.version = w.store.look()
 	ask, asks := p.lock.Acquire, "Acquire"
 	if v.tries {
@@ -61,10 +52,10 @@ func (w *world) visit(i int, r *rand.Rand) {
 		return
 	}
 	if crashes := r.IntN(4) == 0; crashes {
-		defer time.AfterFunc(time.Duration(r.Int64N(int64(w.cfg.TTL/2))), p.crash).Stop()
+		defer time.AfterFunc(below(r, w.cfg.TTL/2), p.crash).Stop()
 	}
 	valid := false
-	work, stop := context.WithTimeout(p.running, time.Duration(r.Int64N(int64(w.cfg.TTL/2))))
+	work, stop := context.WithTimeout(p.running, below(r, w.cfg.TTL/2))
 	defer stop()
 	err = lease.Do(work, func(ctx context.Context, lease *leasehold.Lease) error {
 		p.lead(ctx, lease)
@@ -119,7 +110,7 @@ func (p *process) checkVisit(v visit, lease *leasehold.Lease, err error) {
 	}
 	if lives := v.tries && livesBy(v.wall, rec); lives {
 		atOnce := took <= 10*request // also if others are faster several times
-		w.markIf(errors.Is(err, leasehold.ErrHeld), visitorRefused)
+		w.markIf(errors.Is(err, leasehold.ErrHeld), "a visitor refused at once")
 		if outlasted := err == nil && lease.Token() == rec.Token+1; !atOnce &&
 			(outlasted || err != nil && livesBy(p.clock.Now().Time(), now)) {
 			w.violate("%s took %v to try, although the holder of token %d had shown life", p.name, took, rec.Token)

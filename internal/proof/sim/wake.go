@@ -5,7 +5,7 @@ import "time"
 // wake wakes a process, if it runs.
 func (p *process) wake() {
 	if frozen := p.clock.isFrozen(); p.crashed.Load() || frozen {
-		p.w.markIf(frozen, messageToFrozen)
+		p.w.markIf(frozen, "a message to a frozen machine")
 		return
 	}
 	p.happened(&p.wakes)
@@ -15,10 +15,7 @@ func (p *process) wake() {
 // checkWake wants that a wake-up makes whoever waits read at once, or soon if there were many
 // before. The leader's own Lock does not wait.
 func (w *world) checkWake(leader *process) {
-	w.mu.Lock()
-	nodes := append(w.nodes[:len(w.nodes):len(w.nodes)], w.reader)
-	w.mu.Unlock()
-	for _, p := range nodes {
+	for _, p := range append(w.onNodes(), w.reader) {
 		if p == nil || p == leader || p.running.Err() != nil {
 			continue
 		}
