@@ -187,7 +187,7 @@ func (t *Table) Wake() {
 // Check returns an error if this member is not healthy. It is for a health endpoint. Check fails in
 // these cases:
 //
-//   - Run has not been called, or has returned with an error.
+//   - Run has not been called, or has returned.
 //   - A function still runs after its member's term has ended.
 //   - An observer has not returned for two TTLs after the loss of a term.
 //   - This member has had no term for three TTLs.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"sync/atomic"
+	"time"
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/clock"
@@ -27,10 +28,11 @@ type Member struct {
 	stale  string           // see Group.remove
 }
 
-// resumed is a live term that another process has begun. The elector knows nothing of it.
+// resumed is a term that another process has begun. The elector knows nothing of it.
 type resumed struct {
-	lease *leasehold.Lease
-	end   context.CancelCauseFunc
+	lease  *leasehold.Lease
+	end    context.CancelCauseFunc
+	served atomic.Pointer[time.Duration] // monotonic time when Serve has returned; nil before
 }
 
 // Terms are the functions of a member's terms. They are called on the goroutine of Run.
@@ -115,10 +117,13 @@ func (m *Member) goOn(ctx context.Context) error {
 	m.handle = ""
 	under, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	m.resumed.Store(&resumed{lease, end})
+	r := &resumed{lease: lease, end: end}
+	m.resumed.Store(r)
 	defer m.resumed.Store(nil)
 	err = lease.Do(under, func(ctx context.Context, lease *leasehold.Lease) error {
 		m.term(ctx, lease)
+		now := m.g.s.Clock.Now().Mono
+		r.served.Store(&now)
 		return nil
 	})
 	m.terms.Settle()
@@ -157,12 +162,19 @@ func (m *Member) Resign(ctx context.Context) error {
 	return m.elector.Resign(ctx)
 }
 
-// Check is leasehold.Elector.Check.
-func (m *Member) Check(r *http.Request) error {
-	if r := m.resumed.Load(); r != nil && !r.lease.Valid() {
-		return errors.New("the member's term is over, and what it has begun still runs")
+// Check is leasehold.Elector.Check, also for a resumed term.
+func (m *Member) Check(req *http.Request) error {
+	r, s := m.resumed.Load(), m.g.s
+	if r == nil {
+		return m.elector.Check(req)
 	}
-	return m.elector.Check(r)
+	switch served := r.served.Load(); {
+	case served == nil && !r.lease.Valid():
+		return errors.New("the member's term is over, and what it has begun still runs")
+	case served != nil && s.Clock.Now().Mono-*served > 2*max(s.TTL, s.Poll):
+		return errors.New("the release of the member's term, or an observer, has not returned")
+	}
+	return nil
 }
 
 // term runs one term.
