@@ -63,7 +63,7 @@ func makeTable(store leasehold.Store, key string, opts []Option) (*Table, error)
 	if err != nil {
 		return nil, err
 	}
-	unique := o.member == ""
+	unique := !o.hasName
 	if unique {
 		o.member = defaultMember()
 	}
