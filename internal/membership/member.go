@@ -21,6 +21,7 @@ type Member struct {
 	terms   Terms
 	unique  bool
 	resumed atomic.Pointer[resumed] // the term that goes on from a handle; nil without one
+	failing atomic.Pointer[failing] // of resume; nil if none has failed
 
 	// Of the goroutine of Run.
 	handle string           // of the term that Run begins with; "" if none
@@ -33,6 +34,12 @@ type resumed struct {
 	lease  *leasehold.Lease
 	end    context.CancelCauseFunc
 	served atomic.Pointer[time.Duration] // monotonic time when Serve has returned; nil before
+}
+
+// failing is a row of resumptions that have failed.
+type failing struct {
+	since time.Duration // monotonic time before the first one
+	last  error
 }
 
 // Terms are the functions of a member's terms. They are called on the goroutine of Run.
@@ -136,7 +143,8 @@ func (m *Member) goOn(ctx context.Context) error {
 // resume tries again until the term goes on here, can not go on, or ctx ends, which is no error.
 func (m *Member) resume(ctx context.Context) (*leasehold.Lease, error) {
 	s, failures := m.g.s, 0
-	for {
+	defer m.failing.Store(nil)
+	for began := s.Clock.Now().Mono; ; {
 		lease, err := m.lock.Resume(ctx, m.handle)
 		switch {
 		case err == nil:
@@ -147,6 +155,7 @@ func (m *Member) resume(ctx context.Context) (*leasehold.Lease, error) {
 			errors.Is(err, leasehold.ErrPermanent):
 			return nil, err
 		}
+		m.failing.Store(&failing{began, err})
 		s.Log.Warn("resuming the member's term failed, will retry", "key", m.Key(), "err", err)
 		_ = clock.Wait(ctx, s.Clock, clock.Backoff(s.Clock, &failures, s.Poll/4, s.TTL), nil)
 	}
@@ -164,14 +173,19 @@ func (m *Member) Resign(ctx context.Context) error {
 
 // Check is leasehold.Elector.Check, also for a resumed term.
 func (m *Member) Check(req *http.Request) error {
-	r, s := m.resumed.Load(), m.g.s
+	now, limit := m.g.s.Clock.Now().Mono, 2*max(m.g.s.TTL, m.g.s.Poll)
+	if f := m.failing.Load(); f != nil && now-f.since > limit {
+		return fmt.Errorf("resuming the member's term has failed for %v: %w", (now - f.since).Round(time.Second),
+			f.last)
+	}
+	r := m.resumed.Load()
 	if r == nil {
 		return m.elector.Check(req)
 	}
 	switch served := r.served.Load(); {
 	case served == nil && !r.lease.Valid():
 		return errors.New("the member's term is over, and what it has begun still runs")
-	case served != nil && s.Clock.Now().Mono-*served > 2*max(s.TTL, s.Poll):
+	case served != nil && now-*served > limit:
 		return errors.New("the release of the member's term, or an observer, has not returned")
 	}
 	return nil
