@@ -418,8 +418,8 @@ func TestResumeWhileTheStoreFails(t *testing.T) {
 	})
 }
 
-// Check tells why a term cannot be resumed, and does not take the outage for a second process of
-// the name.
+// Check and Leases tell why a term cannot be resumed. Check does not take the outage for a second
+// process of the name.
 func TestCheckWhileATermCannotBeResumed(t *testing.T) {
 	onStore(t, func(t *testing.T, store *counting) {
 		a, own, err503 := start(t, store), alone(store), errors.New("503")
@@ -430,6 +430,9 @@ func TestCheckWhileATermCannotBeResumed(t *testing.T) {
 		require.NoError(t, b.Check(nil))
 		time.Sleep(2 * ttl)
 		require.ErrorIs(t, b.Check(nil), err503)
+		_, err := b.Leases(testctx.Within(t, time.Second))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorIs(t, err, err503)
 		own.set(nil, nil)
 		resumed(t, b)
 		require.NoError(t, b.Check(nil))

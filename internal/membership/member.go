@@ -161,6 +161,14 @@ func (m *Member) resume(ctx context.Context) (*leasehold.Lease, error) {
 	}
 }
 
+// Failure is why the term of the handle could not be resumed yet; nil if nothing has failed.
+func (m *Member) Failure() error {
+	if f := m.failing.Load(); f != nil {
+		return f.last
+	}
+	return nil
+}
+
 // Resign ends the present term as the end of Run's ctx does, and Run goes on: see
 // leasehold.Elector.Resign.
 func (m *Member) Resign(ctx context.Context) error {
