@@ -75,6 +75,9 @@ func (c *committer) gather() {
 // step carries out one action, and returns how long to wait until the next. done reports that the
 // term needs nothing more.
 func (c *committer) step(ctx context.Context) (wait time.Duration, done bool) {
+	begun := c.clock.Now().Mono
+	c.acts.Store(&begun)
+	defer c.acts.Store(nil)
 	c.gather()
 	c.watcher.hear()
 	now := c.clock.Now().Mono

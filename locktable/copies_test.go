@@ -217,7 +217,7 @@ func TestDetachBesideACopy(t *testing.T) {
 		require.NoError(t, err)
 		_, err = a.Detach(t.Context())
 		require.ErrorIs(t, err, ErrNotDetachable)
-		require.ErrorContains(t, err, "copy of this machine")
+		require.ErrorContains(t, err, "a copy of its machine runs, or an older version of the table was restored")
 		require.True(t, lease.Valid())
 		for _, l := range []*Lease{mine, theirs, other} {
 			require.True(t, l.Valid())

@@ -35,7 +35,8 @@ type detaching struct {
 // that, Detach tries again until ctx ends, and then returns ctx's error. After an error the leases
 // are unchanged, unless the error matches [leasehold.ErrLost]: then the term was lost during the
 // call. Other errors match [ErrNotRunning], [ErrNoTerm], or [ErrNotDetachable] if functions run, if
-// no lease is held, if another call is under way, or if a copy of this machine acts under the term.
+// no lease is held, if another call is under way, or if the table has requests of this member that
+// this process does not know.
 func (t *Table) Detach(ctx context.Context) (handle string, err error) {
 	t.mu.Lock()
 	err, over := t.undetachable(t.term), t.over
@@ -93,7 +94,7 @@ func (w *want) undetachable(tm *term) error {
 	case tm.functions > 0:
 		return fmt.Errorf("%w: %d functions run under its leases", ErrNotDetachable, tm.functions)
 	case tm.copied:
-		return fmt.Errorf("%w: a copy of this machine acts under its term", ErrNotDetachable)
+		return fmt.Errorf("%w: %w", ErrNotDetachable, errStrangers)
 	}
 	for _, r := range w.requests {
 		if r.state == held {

@@ -418,6 +418,27 @@ func TestResumeWhileTheStoreFails(t *testing.T) {
 	})
 }
 
+// Check and Leases tell why a term cannot be resumed. Check does not take the outage for a second
+// process of the name.
+func TestCheckWhileATermCannotBeResumed(t *testing.T) {
+	onStore(t, func(t *testing.T, store *counting) {
+		a, own, err503 := start(t, store), alone(store), errors.New("503")
+		acquire(t, a.Lock("x"))
+		own.set(func(string, string) error { return err503 }, nil)
+		b := resume(t, own, detach(t, a))
+		time.Sleep(2*ttl - time.Second)
+		require.NoError(t, b.Check(nil))
+		time.Sleep(2 * ttl)
+		require.ErrorIs(t, b.Check(nil), err503)
+		_, err := b.Leases(testctx.Within(t, time.Second))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorIs(t, err, err503)
+		own.set(nil, nil)
+		resumed(t, b)
+		require.NoError(t, b.Check(nil))
+	})
+}
+
 // A handle is checked before a request is sent. No error has the secret.
 func TestWhatIsNoHandleOfATable(t *testing.T) {
 	onStore(t, func(t *testing.T, store *counting) {

@@ -407,6 +407,9 @@ func TestBadInput(t *testing.T) {
 		"tiny":       {key, []locktable.Option{locktable.WithMaxSize(5)}, "WithMaxSize: 5"},
 		"huge":       {key, []locktable.Option{locktable.WithMaxSize(1 << 30)}, "WithMaxSize"},
 		"TTL":        {key, []locktable.Option{locktable.WithTTL(-1)}, "TTL"},
+		"poll":       {key, []locktable.Option{locktable.WithPollInterval(0)}, "poll interval 0s is below"},
+		"margin":     {key, []locktable.Option{locktable.WithSafetyMargin(0)}, "safety margin 0s is below"},
+		"no name":    {key, []locktable.Option{locktable.WithMemberName("")}, "WithMemberName: the name is empty"},
 		"too long": {
 			key, []locktable.Option{locktable.WithMemberName(strings.Repeat("x", 2000))}, "longer than 1024",
 		},

@@ -89,21 +89,33 @@ func TestOnlyAFunctionThatStillRunsIsReported(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for moment := range 8 { // so that a request is under way when the lease is lost
-				synctest.Test(t, func(t *testing.T) {
-					testReports(t, ttl+time.Duration(moment)*ttl/20, c.margin, c.do)
-				})
+				for _, goesOn := range []bool{false, true} {
+					synctest.Test(t, func(t *testing.T) {
+						testReports(t, ttl+time.Duration(moment)*ttl/20, c.margin, c.do, goesOn)
+					})
+				}
 			}
 		})
 	}
 }
 
-func testReports(t *testing.T, after, margin time.Duration, do bool) {
+// testReports loses a term that has begun here, or that goes on from a handle.
+func testReports(t *testing.T, after, margin time.Duration, do, goesOn bool) {
 	store := newCounting()
 	a, net, log := start(t, store), &mute{Store: store}, &logOf{}
 	acquire(t, a.Lock("other"))
-	b := start(t, net, locktable.WithSafetyMargin(margin),
-		locktable.WithLogger(slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelError}))))
+	opts := []locktable.Option{
+		locktable.WithSafetyMargin(margin),
+		locktable.WithLogger(slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelError}))),
+	}
+	b := start(t, net, opts...)
 	lease := acquire(t, b.Lock("x"))
+	if goesOn {
+		tab, err := locktable.Resume(net, detach(t, b), opts...)
+		require.NoError(t, err)
+		b = run(t, tab)
+		lease = resumed(t, b)[0]
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	go func() { _, _ = b.Lock("other").Acquire(ctx) }() // so it reads the table, and looks at a

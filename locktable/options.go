@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math"
 	"strings"
 	"time"
 
@@ -21,6 +22,7 @@ type Option func(*options)
 
 type options struct {
 	member            string
+	hasName           bool // WithMemberName was given
 	ttl, poll, margin time.Duration
 	drift             float64
 	metadata          map[string]string
@@ -31,14 +33,17 @@ type options struct {
 	lock              []leasehold.Option // of tests
 }
 
-const minMaxSize = 4 << 10
+const (
+	minMaxSize = 4 << 10
+	unset      = time.Duration(math.MinInt64)
+)
 
 // WithMemberName sets the name of this member, which is also part of the key of the member's
 // object: the name of a pod, for example. The name may not contain a slash. The default is the
 // machine's name, the process ID and random letters, and is unique for each Table. A process that
 // restarts under the name of a crashed member waits for a TTL. If two running processes have one
 // name, only one of them at a time can use the table.
-func WithMemberName(name string) Option { return func(o *options) { o.member = name } }
+func WithMemberName(name string) Option { return func(o *options) { o.member, o.hasName = name, true } }
 
 // WithTTL sets how long the member's lock lasts without a renewal: see [leasehold.WithTTL]. About
 // one TTL after a process has crashed, other members can get its locks. Give all members of a table
@@ -82,7 +87,8 @@ func WithObserver(f func(context.Context, Event)) Option {
 
 func newOptions(opts []Option) (options, error) {
 	o := options{
-		ttl: 15 * time.Second, drift: 0.02, maxSize: leasehold.MaxObjectSize, log: warnlog.New(), clock: clock.System,
+		ttl: 15 * time.Second, poll: unset, margin: unset, drift: 0.02, maxSize: leasehold.MaxObjectSize,
+		log: warnlog.New(), clock: clock.System,
 	}
 	for _, opt := range opts {
 		if opt == nil {
@@ -90,15 +96,21 @@ func newOptions(opts []Option) (options, error) {
 		}
 		opt(&o)
 	}
-	o.poll, o.margin = cmp.Or(o.poll, o.ttl/5), cmp.Or(o.margin, o.ttl/5)
+	for _, d := range []*time.Duration{&o.poll, &o.margin} {
+		if *d == unset {
+			*d = o.ttl / 5
+		}
+	}
 	if o.observe == nil {
 		o.observe = func(Event) {}
 	}
-	if o.maxSize < minMaxSize || o.maxSize > leasehold.MaxObjectSize {
+	switch {
+	case o.maxSize < minMaxSize || o.maxSize > leasehold.MaxObjectSize:
 		return o, fmt.Errorf("WithMaxSize: %d is not between %d and %d bytes", o.maxSize, minMaxSize,
 			leasehold.MaxObjectSize)
-	}
-	if strings.Contains(o.member, "/") {
+	case o.hasName && o.member == "":
+		return o, errors.New("WithMemberName: the name is empty (leave the option out to get a unique one)")
+	case strings.Contains(o.member, "/"):
 		return o, fmt.Errorf("WithMemberName: %.80q contains a slash", o.member)
 	}
 	return o, nil

@@ -86,7 +86,11 @@ func (t *Table) Leases(ctx context.Context) ([]*Lease, error) {
 	case t.resumed.err != nil:
 		return nil, t.resumed.err
 	case !t.resumed.done && gaveUp:
-		return nil, t.named(fmt.Errorf("resuming: %w", t.endedBy(ctx)))
+		why := t.endedBy(ctx)
+		if failure := t.self.Failure(); failure != nil {
+			why = fmt.Errorf("%w: %w", ended(ctx), failure)
+		}
+		return nil, t.named(fmt.Errorf("resuming: %w", why))
 	case !t.resumed.done:
 		return nil, t.named(ErrNotRunning)
 	}

@@ -62,7 +62,7 @@ func makeTable(store leasehold.Store, key string, opts []Option) (*Table, error)
 	if err != nil {
 		return nil, err
 	}
-	unique := o.member == ""
+	unique := !o.hasName
 	if unique {
 		o.member = defaultMember()
 	}
@@ -186,9 +186,9 @@ func (t *Table) Wake() {
 // Check returns an error if this member is not healthy. It is for a health endpoint. Check fails in
 // these cases:
 //
-//   - Run has not been called, or has returned with an error.
+//   - Run has not been called, or has returned.
 //   - A function still runs after its member's term has ended.
-//   - An observer has not returned for two TTLs after the loss of a term.
+//   - A request to the store, or an observer, has not returned for two TTLs.
 //   - This member has had no term for three TTLs.
 //   - The member could not read or write the table for two TTLs, although it had to.
 //
@@ -199,10 +199,13 @@ func (t *Table) Check(*http.Request) error {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	now := t.clock.Now().Mono
+	now, acts := t.clock.Now().Mono, t.acts.Load()
 	switch {
 	case !t.running:
 		return t.named(ErrNotRunning)
+	case acts != nil && now-*acts > 2*max(t.ttl, t.poll): // whatever the store does with its context
+		return t.named(fmt.Errorf("for %v, a request of the table, or an observer, has not returned",
+			(now - *acts).Round(time.Second)))
 	case t.trouble.err != nil && now-t.trouble.since > 2*max(t.ttl, t.poll):
 		return t.named(fmt.Errorf("for %v, nothing could be changed: %w",
 			(now - t.trouble.since).Round(time.Second), t.trouble.err))

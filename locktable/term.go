@@ -147,8 +147,11 @@ func (w *want) couldNotLeave(lost error) error {
 
 var (
 	errUnanswered = errors.New("the last request was not answered in time")
-	errCopied     = errors.New("another process acts under the term of this member, as a copy of its machine would: " +
-		"its lock is not released, and others get what it held when the TTL has passed")
+	errCopied     = fmt.Errorf("%w: its lock is not released, and others get what it held when the TTL has passed",
+		errStrangers)
+	// either of which may be the case, and the first one forbids to free anything
+	errStrangers = errors.New("the table has requests of this member that this process does not know: a copy of " +
+		"its machine runs, or an older version of the table was restored")
 )
 
 // termEnds ends all contexts at once: the term is lost, or its holder wants it to end.

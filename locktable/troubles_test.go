@@ -78,6 +78,42 @@ func TestMemberThatMayNotWriteTheTable(t *testing.T) {
 	}
 }
 
+// A member whose committer hangs, in a store that ignores its context or in an observer, keeps its
+// lock and moves nothing: Check says so.
+func TestCheckOfAMemberThatHangs(t *testing.T) {
+	for name, inStore := range map[string]bool{"in the store": true, "in an observer": false} {
+		bubble.Run(t, name, func(t *testing.T) {
+			store, hang := newCounting(), make(chan struct{})
+			a := start(t, store, locktable.WithObserver(func(_ context.Context, e locktable.Event) {
+				if !inStore && e.Kind == locktable.EventReleased {
+					<-hang
+				}
+			}))
+			lease := acquire(t, a.Lock("x"))
+			time.Sleep(10 * ttl)
+			require.NoError(t, a.Check(nil))
+			if inStore {
+				store.set(func(_, of string) error {
+					if of == key {
+						<-hang
+					}
+					return nil
+				}, nil)
+			}
+			released := make(chan error, 1)
+			go func() { released <- lease.Release(context.Background()) }()
+			time.Sleep(2*ttl - time.Second)
+			require.NoError(t, a.Check(nil))
+			time.Sleep(2 * time.Second)
+			require.ErrorContains(t, a.Check(nil), "for 31s, a request of the table, or an observer, has not returned")
+			close(hang)
+			require.NoError(t, <-released)
+			synctest.Wait()
+			require.NoError(t, a.Check(nil))
+		})
+	}
+}
+
 // Who waits in the table and cannot read it any more may be granted what it waits for. Its term
 // ends, so that others go on.
 func TestAGrantThatCannotBeRead(t *testing.T) {

@@ -22,8 +22,9 @@ import (
 type want struct {
 	options
 	key   string
-	bell  chan struct{} // has room for one: see ring
-	rings atomic.Uint64 // how often it was rung
+	bell  chan struct{}                 // has room for one: see ring
+	rings atomic.Uint64                 // how often it was rung
+	acts  atomic.Pointer[time.Duration] // monotonic time since which the committer acts; nil while it rests
 
 	mu      sync.Mutex
 	began   chan struct{} // closed when Run begins; replaced when it ends

@@ -13,8 +13,7 @@ import (
 )
 
 // Settings are the settings of all locks of a group, in one process. For TTL, Poll, Margin and
-// Drift see leasehold.WithTTL, WithPollInterval, WithSafetyMargin and WithClockDrift. A Margin of 0
-// means a fifth of the TTL.
+// Drift see leasehold.WithTTL, WithPollInterval, WithSafetyMargin and WithClockDrift.
 type Settings struct {
 	TTL, Poll, Margin time.Duration
 	Drift             float64
@@ -49,7 +48,6 @@ const (
 // NewGroup returns a group whose members have their objects in this store.
 func NewGroup(store leasehold.Store, s Settings) *Group {
 	s.Clock, s.Log = cmp.Or(s.Clock, clock.System), cmp.Or(s.Log, slog.Default())
-	s.Margin = cmp.Or(s.Margin, s.TTL/5)
 	return &Group{store: store, s: s}
 }
 

@@ -25,7 +25,7 @@ const (
 var silent = slog.New(slog.DiscardHandler)
 
 func settings() membership.Settings {
-	return membership.Settings{TTL: ttl, Poll: ttl / 5, Drift: 0.02, Holder: "judge", Log: silent}
+	return membership.Settings{TTL: ttl, Poll: ttl / 5, Margin: ttl / 5, Drift: 0.02, Holder: "judge", Log: silent}
 }
 
 // scene is the object of one member, and what another member thinks of its term.

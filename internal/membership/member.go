@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"sync/atomic"
+	"time"
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/clock"
@@ -20,6 +21,7 @@ type Member struct {
 	terms   Terms
 	unique  bool
 	resumed atomic.Pointer[resumed] // the term that continues from a handle; nil without one
+	failing atomic.Pointer[failing] // of resume; nil if none has failed
 
 	// Of the goroutine of Run.
 	handle string           // of the term that Run begins with; "" if none
@@ -27,10 +29,17 @@ type Member struct {
 	stale  string           // see Group.remove
 }
 
-// resumed is a live term that another process has begun. The elector knows nothing of it.
+// resumed is a term that another process has begun. The elector knows nothing of it.
 type resumed struct {
-	lease *leasehold.Lease
-	end   context.CancelCauseFunc
+	lease  *leasehold.Lease
+	end    context.CancelCauseFunc
+	served atomic.Pointer[time.Duration] // monotonic time when Serve has returned; nil before
+}
+
+// failing is a row of resumptions that have failed.
+type failing struct {
+	since time.Duration // monotonic time before the first one
+	last  error
 }
 
 // Terms are the functions of a member's terms. They are called on the goroutine of Run.
@@ -115,10 +124,13 @@ func (m *Member) goOn(ctx context.Context) error {
 	m.handle = ""
 	under, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	m.resumed.Store(&resumed{lease, end})
+	r := &resumed{lease: lease, end: end}
+	m.resumed.Store(r)
 	defer m.resumed.Store(nil)
 	err = lease.Do(under, func(ctx context.Context, lease *leasehold.Lease) error {
 		m.term(ctx, lease)
+		now := m.g.s.Clock.Now().Mono
+		r.served.Store(&now)
 		return nil
 	})
 	m.terms.Settle()
@@ -132,7 +144,8 @@ func (m *Member) goOn(ctx context.Context) error {
 // error.
 func (m *Member) resume(ctx context.Context) (*leasehold.Lease, error) {
 	s, failures := m.g.s, 0
-	for {
+	defer m.failing.Store(nil)
+	for began := s.Clock.Now().Mono; ; {
 		lease, err := m.lock.Resume(ctx, m.handle)
 		switch {
 		case err == nil:
@@ -143,9 +156,18 @@ func (m *Member) resume(ctx context.Context) (*leasehold.Lease, error) {
 			errors.Is(err, leasehold.ErrPermanent):
 			return nil, err
 		}
+		m.failing.Store(&failing{began, err})
 		s.Log.Warn("resuming the member's term failed, will retry", "key", m.Key(), "err", err)
 		_ = clock.Wait(ctx, s.Clock, clock.Backoff(s.Clock, &failures, s.Poll/4, s.TTL), nil)
 	}
+}
+
+// Failure is why the term of the handle could not be resumed yet; nil if nothing has failed.
+func (m *Member) Failure() error {
+	if f := m.failing.Load(); f != nil {
+		return f.last
+	}
+	return nil
 }
 
 // Resign ends the present term as the end of Run's ctx does, and Run continues: see
@@ -158,12 +180,24 @@ func (m *Member) Resign(ctx context.Context) error {
 	return m.elector.Resign(ctx)
 }
 
-// Check is leasehold.Elector.Check.
-func (m *Member) Check(r *http.Request) error {
-	if r := m.resumed.Load(); r != nil && !r.lease.Valid() {
-		return errors.New("the member's term has ended, and what it has begun still runs")
+// Check is leasehold.Elector.Check, also for a resumed term.
+func (m *Member) Check(req *http.Request) error {
+	now, limit := m.g.s.Clock.Now().Mono, 2*max(m.g.s.TTL, m.g.s.Poll)
+	if f := m.failing.Load(); f != nil && now-f.since > limit {
+		return fmt.Errorf("resuming the member's term has failed for %v: %w", (now - f.since).Round(time.Second),
+			f.last)
 	}
-	return m.elector.Check(r)
+	r := m.resumed.Load()
+	if r == nil {
+		return m.elector.Check(req)
+	}
+	switch served := r.served.Load(); {
+	case served == nil && !r.lease.Valid():
+		return errors.New("the member's term has ended, and what it has begun still runs")
+	case served != nil && now-*served > limit:
+		return errors.New("the release of the member's term, or an observer, has not returned")
+	}
+	return nil
 }
 
 // term runs one term.

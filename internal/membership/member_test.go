@@ -111,11 +111,15 @@ func TestALaterTermStays(t *testing.T) {
 // more. Only what Serve itself does counts as a function that still runs.
 func TestHealing(t *testing.T) {
 	for name, settles := range map[string]bool{"Serve goes on": false, "Settle goes on": true} {
-		t.Run(name, func(t *testing.T) { bubble(t, func(s *scene) { testHealing(s, settles) }) })
+		for of, goesOn := range map[string]bool{"a term of its own": false, "a term of a handle": true} {
+			t.Run(name+" after "+of, func(t *testing.T) {
+				bubble(t, func(s *scene) { testHealing(s, settles, goesOn) })
+			})
+		}
 	}
 }
 
-func testHealing(s *scene, settles bool) {
+func testHealing(s *scene, settles, goesOn bool) {
 	terms := make(chan membership.Term, 2)
 	mayReturn := make(chan struct{})
 	waitsIf := func(now bool) {
@@ -133,6 +137,11 @@ func testHealing(s *scene, settles bool) {
 		Settle: func() { waitsIf(settles) },
 	})
 	require.NoError(s, err)
+	if goesOn {
+		lease := s.term()
+		lease.Abandon()
+		m.Resume(lease.Handle())
+	}
 	ctx, cancel := context.WithCancel(s.Context())
 	done := make(chan error)
 	go func() { done <- m.Run(ctx) }()
