@@ -23,7 +23,8 @@ func (c *Config) common() *Config { return c }
 // smaller implements Scenario. Nothing that the configuration refers to is written to, because that
 // may be part of another one.
 func (c *Config) smaller() (changes []func()) {
-	if last := c.Nodes - 1; last >= 2 && !slices.ContainsFunc(c.Actions, func(a Action) bool { return a.Node == last }) {
+	last := c.Nodes - 1
+	if last >= 2 && !slices.ContainsFunc(c.Actions, func(a Action) bool { return a.Node == last }) {
 		changes = append(changes, func() { c.Nodes = last })
 	}
 	if c.RequestFaults > 0 {
