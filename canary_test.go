@@ -22,6 +22,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/testkit/fakes3"
 	"github.com/leasehold-go/leasehold/internal/testkit/faultproxy"
 	"github.com/leasehold-go/leasehold/internal/testkit/testctx"
+	"github.com/leasehold-go/leasehold/internal/testkit/teststore"
 )
 
 func TestTheFirstAcquisitionTriesTheStore(t *testing.T) {
@@ -475,46 +476,30 @@ func TestACheckedStoreIsNotTried(t *testing.T) {
 	})
 }
 
-// recorder is a store of unknown conditions, unless it embeds a known one.
-type recorder struct {
-	leasehold.Store
-	mu   *sync.Mutex
-	puts *[]string
-}
-
-func (s recorder) record(put string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	*s.puts = append(*s.puts, put)
-}
-
-func (s recorder) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
-	s.record("update")
-	return s.Store.PutIfMatch(ctx, key, body, etag)
-}
-
-func (s recorder) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
-	s.record("create")
-	return s.Store.PutIfNoneMatch(ctx, key, body)
-}
-
-type knownRecorder struct{ recorder }
-
-func (knownRecorder) Describe() leasehold.StoreInfo { return leasehold.StoreInfo{Conditional: true} }
-
 func TestKnownStoresAreNotTried(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
+		var mu sync.Mutex
 		var puts []string
-		r := recorder{leasehold.NewMemStore(), new(sync.Mutex), &puts}
+		recorded := func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
+			if r.Puts() {
+				mu.Lock()
+				puts = append(puts, string(r.Op))
+				mu.Unlock()
+			}
+			return r.Send(ctx)
+		}
+		known, unknown := teststore.New(mem, recorded), teststore.New(mem, recorded)
+		known.Info.Conditional = true
+		value := struct{ leasehold.Store }{unknown}
 		for _, c := range []struct {
 			store leasehold.Store
 			want  []string
 		}{
-			{knownRecorder{r}, []string{"create", "update"}},
-			{&r, []string{"update", "create", "update", "update"}},
-			{&r, []string{"update", "update"}},                    // the same store
-			{r, []string{"update", "create", "update", "update"}}, // each Lock tries a Store that is not a pointer
-			{r, []string{"update", "create", "update", "update"}},
+			{known, []string{"create", "update"}},
+			{unknown, []string{"update", "create", "update", "update"}},
+			{unknown, []string{"update", "update"}},                   // the same store
+			{value, []string{"update", "create", "update", "update"}}, // each Lock tries a Store that is not a pointer
+			{value, []string{"update", "create", "update", "update"}},
 		} {
 			puts = nil
 			require.NoError(t, acquire(t, newLock(t, c.store)).Release(t.Context()))
@@ -522,16 +507,6 @@ func TestKnownStoresAreNotTried(t *testing.T) {
 			require.Equal(t, c.want, puts)
 		}
 	})
-}
-
-// panicking is a store that panics while it is tried.
-type panicking struct{ leasehold.Store }
-
-func (s *panicking) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
-	if etag == noVersion {
-		panic("a bug")
-	}
-	return s.Store.PutIfMatch(ctx, key, body, etag)
 }
 
 // The panic is the caller's, whether it acquires the lock or waits for it. Nobody waits for a trial
@@ -542,7 +517,12 @@ func TestAPanicWhileTheStoreIsTried(t *testing.T) {
 			if waits {
 				defer acquire(t, newLock(t, mem)).Abandon()
 			}
-			s := &panicking{mem}
+			s := teststore.New(mem, func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
+				if r.ETag == noVersion { // while it is tried
+					panic("a bug")
+				}
+				return r.Send(ctx)
+			})
 			acquires := func() { _, _ = newLock(t, s).Acquire(t.Context()) }
 			require.PanicsWithValue(t, "a bug", acquires)
 			time.Sleep(time.Minute)

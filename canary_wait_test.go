@@ -21,6 +21,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/testkit/fakes3"
 	"github.com/leasehold-go/leasehold/internal/testkit/faultproxy"
 	"github.com/leasehold-go/leasehold/internal/testkit/testctx"
+	"github.com/leasehold-go/leasehold/internal/testkit/teststore"
 )
 
 // Who waits tries the store meanwhile, once in a process. So the hand-over is as fast as on a known
@@ -167,44 +168,32 @@ func TestATrialDelaysNoWakeUp(t *testing.T) {
 	})
 }
 
-// stuck is a store whose writes take until ctx ends.
-type stuck struct {
-	leasehold.Store
-	writes, underWay atomic.Int32
-}
-
-func (s *stuck) wait(ctx context.Context) (string, error) {
-	s.writes.Add(1)
-	s.underWay.Add(1)
-	defer s.underWay.Add(-1)
-	<-ctx.Done()
-	return "", ctx.Err()
-}
-
-func (s *stuck) PutIfMatch(ctx context.Context, _ string, _ []byte, _ string) (string, error) {
-	return s.wait(ctx)
-}
-
-func (s *stuck) PutIfNoneMatch(ctx context.Context, _ string, _ []byte) (string, error) {
-	return s.wait(ctx)
-}
-
 func TestATrialDoesNotOutliveTheCall(t *testing.T) {
 	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		holder, err := newLock(t, mem).Acquire(t.Context())
 		require.NoError(t, err)
-		s := &stuck{Store: mem}
+		var writes, underWay atomic.Int32
+		stuck := func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
+			if r.Puts() {
+				writes.Add(1)
+				underWay.Add(1)
+				defer underWay.Add(-1)
+				<-ctx.Done()
+				time.Sleep(time.Millisecond) // so that a call that does not wait for it returns first
+				return leasehold.Object{}, ctx.Err()
+			}
+			return r.Send(ctx)
+		}
 		ctx := testctx.Within(t, time.Second)
-		_, err = newLock(t, s).Acquire(ctx)
+		_, err = newLock(t, teststore.New(mem, stuck)).Acquire(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.Equal(t, int32(2), s.writes.Load())
-		require.Zero(t, s.underWay.Load())
+		require.Equal(t, int32(2), writes.Swap(0))
+		require.Zero(t, underWay.Load())
 
-		s = &stuck{Store: mem}
 		ctx = testctx.Within(t, time.Hour)
-		_, err = newLock(t, s).Acquire(ctx)
+		_, err = newLock(t, teststore.New(mem, stuck)).Acquire(ctx)
 		require.ErrorIs(t, err, leasehold.ErrHeld)
-		require.Equal(t, int32(4*2), s.writes.Load(), "an attempt each, and a few of them")
+		require.Equal(t, int32(4*2), writes.Load(), "an attempt each, and a few of them")
 
 		require.NoError(t, holder.Release(t.Context()))
 	})

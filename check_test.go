@@ -3,7 +3,6 @@ package leasehold_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -27,6 +26,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/testkit/testopt"
 	"github.com/leasehold-go/leasehold/internal/testkit/testserver"
 	"github.com/leasehold-go/leasehold/internal/testkit/testsize"
+	"github.com/leasehold-go/leasehold/internal/testkit/teststore"
 )
 
 // checkCost is what CheckStore costs on a strict store, as its comment says.
@@ -89,46 +89,27 @@ func TestCheckStoreFindsDroppedConditions(t *testing.T) {
 }
 
 // checkThenPut refuses as it should, as long as nobody else writes at the same time.
-type checkThenPut struct{ leasehold.Store }
-
-func (s checkThenPut) Describe() leasehold.StoreInfo { return leasehold.Describe(s.Store) }
-
-func (s checkThenPut) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
-	if _, err := s.Get(ctx, key); err == nil {
-		return "", leasehold.ErrPreconditionFailed
-	}
-	return s.put(ctx, key, body)
-}
-
-func (s checkThenPut) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
-	o, err := s.Get(ctx, key)
-	switch {
-	case err != nil:
-		return "", err
-	case o.ETag != etag:
-		return "", leasehold.ErrPreconditionFailed
-	}
-	return s.put(ctx, key, body)
-}
-
-func (s checkThenPut) put(ctx context.Context, key string, body []byte) (string, error) {
-	time.Sleep(time.Millisecond)
-	for {
-		o, err := s.Get(ctx, key)
-		if errors.Is(err, leasehold.ErrNotExist) {
-			o.ETag, err = s.Store.PutIfNoneMatch(ctx, key, body)
-		} else if err == nil {
-			o.ETag, err = s.Store.PutIfMatch(ctx, key, body, o.ETag)
+func checkThenPut(s leasehold.Store) *teststore.Store {
+	store := teststore.New(s, func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
+		if !r.Puts() {
+			return r.Send(ctx)
 		}
-		if !errors.Is(err, leasehold.ErrPreconditionFailed) {
-			return o.ETag, err
+		switch o, err := r.Get(ctx); {
+		case r.Op == teststore.Update && err != nil:
+			return o, err
+		case r.Op == teststore.Create && err == nil, r.Op == teststore.Update && o.ETag != r.ETag:
+			return o, leasehold.ErrPreconditionFailed
 		}
-	}
+		time.Sleep(time.Millisecond)
+		return r.Overwrite(ctx)
+	})
+	store.Info = leasehold.Describe(s)
+	return store
 }
 
 func TestCheckStoreFindsRaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		report, err := leasehold.CheckStore(t.Context(), checkThenPut{leasehold.NewMemStore()}, "check")
+		report, err := leasehold.CheckStore(t.Context(), checkThenPut(leasehold.NewMemStore()), "check")
 		require.ErrorIs(t, err, leasehold.ErrUnsafeStore)
 		require.ErrorContains(t, err, "of many creates at once, exactly one wins: ")
 		require.ErrorContains(t, err, "of many updates of one version at once, exactly one wins: ")
@@ -203,51 +184,35 @@ func TestCheckStoreFindsFaultsOverALeftoverToo(t *testing.T) {
 
 	synctest.Test(t, func(t *testing.T) {
 		s := leasehold.NewMemStore()
-		_, err := leasehold.CheckStore(t.Context(), noDelete{checkThenPut{s}}, "check")
+		_, err := leasehold.CheckStore(t.Context(), noDelete(checkThenPut(s)), "check")
 		require.ErrorContains(t, err, "of many creates at once, exactly one wins: ",
 			"the first check creates the object by a race")
 		require.ErrorContains(t, err, "of many updates of one version at once, exactly one wins: ")
-		_, err = leasehold.CheckStore(t.Context(), noDelete{checkThenPut{s}}, "check")
+		_, err = leasehold.CheckStore(t.Context(), noDelete(checkThenPut(s)), "check")
 		require.ErrorIs(t, err, leasehold.ErrUnsafeStore)
 		require.ErrorContains(t, err, "of many updates of one version at once, exactly one wins: ")
 	})
 }
 
-// hesitant lets other requests in before each.
-type hesitant struct{ leasehold.Store }
-
-func (s hesitant) pause() { time.Sleep(rand.N(3 * time.Millisecond)) }
-
-func (s hesitant) Get(ctx context.Context, key string) (leasehold.Object, error) {
-	s.pause()
-	return s.Store.Get(ctx, key)
-}
-
-func (s hesitant) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
-	s.pause()
-	return s.Store.PutIfNoneMatch(ctx, key, body)
-}
-
-func (s hesitant) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
-	s.pause()
-	return s.Store.PutIfMatch(ctx, key, body, etag)
-}
-
-func (s hesitant) DeleteIfMatch(ctx context.Context, key, etag string) error {
-	s.pause()
-	return s.Store.DeleteIfMatch(ctx, key, etag)
+// hesitant is a store whose requests take up to 3 ms each way, so that others come in between.
+func hesitant(s leasehold.Store) leasehold.Store {
+	return teststore.New(s, func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
+		time.Sleep(rand.N(3 * time.Millisecond))
+		defer func() { time.Sleep(rand.N(3 * time.Millisecond)) }()
+		return r.Send(ctx)
+	})
 }
 
 // All replicas of a service start at once: none may take another's writes for the store's fault.
 func TestCheckStoresAtTheSameTimeDoNotDisturbEachOther(t *testing.T) {
 	for name, may := range map[string]func(i int, s leasehold.Store) leasehold.Store{
 		"all may delete":  func(_ int, s leasehold.Store) leasehold.Store { return s },
-		"none may delete": func(_ int, s leasehold.Store) leasehold.Store { return noDelete{s} },
+		"none may delete": func(_ int, s leasehold.Store) leasehold.Store { return noDelete(s) },
 		"some may delete": func(i int, s leasehold.Store) leasehold.Store {
 			if i%2 == 0 {
 				return s
 			}
-			return noDelete{s}
+			return noDelete(s)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -258,7 +223,7 @@ func TestCheckStoresAtTheSameTimeDoNotDisturbEachOther(t *testing.T) {
 						var wg sync.WaitGroup
 						for i := range 4 {
 							wg.Go(func() {
-								report, err := leasehold.CheckStore(t.Context(), may(i, hesitant{m}), "check")
+								report, err := leasehold.CheckStore(t.Context(), may(i, hesitant(m)), "check")
 								require.NoError(t, err)
 								require.True(t, report.ConditionalPuts)
 							})
@@ -356,28 +321,25 @@ func TestCheckStoreRefusesAClockThatIsNotTheStores(t *testing.T) {
 func TestCheckStoreMeasuresAgesThatAreToldUnasked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := testopt.NewMemStore(false, true)
-		report, err := leasehold.CheckStore(t.Context(), hesitant{m}, "check")
+		report, err := leasehold.CheckStore(t.Context(), hesitant(m), "check")
 		require.NoError(t, err)
 		require.Equal(t, leasehold.ClockConsistent, report.ServerClock)
-		report, err = leasehold.CheckStore(t.Context(), older{hesitant{m}, time.Second}, "check")
+		report, err = leasehold.CheckStore(t.Context(), older(hesitant(m), time.Second), "check")
 		require.ErrorIs(t, err, leasehold.ErrUnsafeStore)
 		require.Equal(t, leasehold.ClockWrong, report.ServerClock)
-		report, err = leasehold.CheckStore(t.Context(), older{hesitant{m}, -time.Hour}, "check")
+		report, err = leasehold.CheckStore(t.Context(), older(hesitant(m), -time.Hour), "check")
 		require.ErrorIs(t, err, leasehold.ErrUnsafeStore, "negative")
 		require.Equal(t, leasehold.ClockWrong, report.ServerClock)
 	})
 }
 
 // older tells more than the age.
-type older struct {
-	leasehold.Store
-	by time.Duration
-}
-
-func (s older) Get(ctx context.Context, key string) (leasehold.Object, error) {
-	o, err := s.Store.Get(ctx, key)
-	o.Age += s.by
-	return o, err
+func older(s leasehold.Store, by time.Duration) leasehold.Store {
+	return teststore.New(s, func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
+		o, err := r.Send(ctx)
+		o.Age += by
+		return o, err
+	})
 }
 
 func TestCheckStoreOnAServerThatDoesNotAnswer(t *testing.T) {
@@ -466,24 +428,27 @@ func TestCheckStoreAmongFailures(t *testing.T) {
 }
 
 // noDelete is a store whose credentials may not delete.
-type noDelete struct{ leasehold.Store }
-
-func (noDelete) DeleteIfMatch(context.Context, string, string) error { return leasehold.ErrPermanent }
+func noDelete(s leasehold.Store) leasehold.Store {
+	store := teststore.New(s, nil)
+	store.Fail(leasehold.ErrPermanent, teststore.Delete)
+	return store
+}
 
 // unsafeStore carries out creates over an object that exists.
-type unsafeStore struct{ leasehold.Store }
-
-func (s unsafeStore) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
-	if o, err := s.Get(ctx, key); err == nil {
-		return s.PutIfMatch(ctx, key, body, o.ETag)
-	}
-	return s.Store.PutIfNoneMatch(ctx, key, body)
+func unsafeStore() leasehold.Store {
+	mem := leasehold.NewMemStore()
+	return teststore.New(mem, func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
+		if r.Op == teststore.Create {
+			return r.Overwrite(ctx)
+		}
+		return r.Send(ctx)
+	})
 }
 
 func TestAnErrorOfAnUnsafeStoreNamesThePackageOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, check := leasehold.CheckStore(t.Context(), unsafeStore{leasehold.NewMemStore()}, "check")
-		_, try := newLock(t, unsafeStore{leasehold.NewMemStore()}).TryAcquire(t.Context())
+		_, check := leasehold.CheckStore(t.Context(), unsafeStore(), "check")
+		_, try := newLock(t, unsafeStore()).TryAcquire(t.Context())
 		for _, err := range []error{check, try} {
 			require.ErrorIs(t, err, leasehold.ErrUnsafeStore)
 			require.Equal(t, 1, strings.Count(err.Error(), "leasehold: "), err.Error())

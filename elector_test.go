@@ -24,6 +24,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
 	"github.com/leasehold-go/leasehold/internal/testkit/testctx"
+	"github.com/leasehold-go/leasehold/internal/testkit/teststore"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -59,7 +60,7 @@ type candidate struct {
 
 func newCandidate(t *testing.T, name string, s leasehold.Store, j *journal, opts ...leasehold.Option) *candidate {
 	t.Helper()
-	c := &candidate{store: &faultStore{Store: s}, ended: make(chan error, 1), log: j}
+	c := &candidate{store: newFaultStore(s), ended: make(chan error, 1), log: j}
 	e, err := leasehold.NewElector(newLock(t, c.store, append([]leasehold.Option{leasehold.WithHolder(name)},
 		opts...)...), leasehold.Callbacks{
 		OnStartedLeading: func(ctx context.Context, lease *leasehold.Lease) {
@@ -284,11 +285,8 @@ func TestCallbackThatNeverReturnsIsReportedAndLosesTheLock(t *testing.T) {
 		stuck := make(chan struct{})
 		var overruns journal
 		var e *leasehold.Elector
-		lock := newLock(t, mem, leasehold.WithObserver(func(_ context.Context, ev leasehold.Event) {
-			if ev.Kind == leasehold.EventOverrun {
-				overruns.add("overrun of %d", ev.Token)
-			}
-		}))
+		lock := newLock(t, mem,
+			onEvent(func(e leasehold.Event) { overruns.add("overrun of %d", e.Token) }, leasehold.EventOverrun))
 		e, err := leasehold.NewElector(lock, leasehold.Callbacks{
 			OnStartedLeading: func(context.Context, *leasehold.Lease) { <-stuck },
 			OnStoppedLeading: func(cause error) { overruns.add("stopped") },
@@ -532,7 +530,7 @@ func TestRunReturnsTheErrorOfItsLastRelease(t *testing.T) {
 func TestRunGoesOnAfterItHasFoundTheLockHeld(t *testing.T) {
 	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		held := acquire(t, newLock(t, mem))
-		store := &faultStore{Store: mem}
+		store := newFaultStore(mem)
 		e, err := leasehold.NewElector(newLock(t, store, leasehold.WithLogger(slog.New(slog.DiscardHandler))),
 			leasehold.Callbacks{})
 		require.NoError(t, err)
@@ -555,7 +553,7 @@ func TestRunGoesOnAfterItHasFoundTheLockHeld(t *testing.T) {
 
 func TestLeaderAfterTheOwnTerm(t *testing.T) {
 	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
-		e, err := leasehold.NewElector(newLock(t, &faultStore{Store: mem}), leasehold.Callbacks{})
+		e, err := leasehold.NewElector(newLock(t, newFaultStore(mem)), leasehold.Callbacks{})
 		require.NoError(t, err)
 		stop := running(t, e)
 		synctest.Wait()
@@ -709,23 +707,15 @@ func TestRunTellsThatTheStoreNeverAnswered(t *testing.T) {
 }
 
 // Reads succeed, writes are denied: Run never ends, Check is healthy.
-type readOnly struct{ leasehold.Store }
-
-func (r readOnly) Describe() leasehold.StoreInfo { return leasehold.Describe(r.Store) }
-
-var errDenied = errors.New("access denied")
-
-func (readOnly) PutIfNoneMatch(context.Context, string, []byte) (string, error) {
-	return "", errors.Join(leasehold.ErrPermanent, errDenied)
-}
-
 func TestRunWithReadOnlyCredentials(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		lock := newLock(t, readOnly{leasehold.NewMemStore()}, leasehold.WithLogger(slog.New(slog.DiscardHandler)))
-		_, err := lock.Acquire(t.Context())
-		require.ErrorIs(t, err, errDenied, "Acquire ends at once")
-		e, err := leasehold.NewElector(newLock(t, readOnly{leasehold.NewMemStore()},
-			leasehold.WithLogger(slog.New(slog.DiscardHandler))), leasehold.Callbacks{})
+	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
+		denied := errors.New("access denied")
+		store := teststore.New(mem, nil)
+		store.Info = leasehold.Describe(mem)
+		store.Fail(errors.Join(leasehold.ErrPermanent, denied), teststore.Create)
+		_, err := newLock(t, store, quiet).Acquire(t.Context())
+		require.ErrorIs(t, err, denied, "Acquire ends at once")
+		e, err := leasehold.NewElector(newLock(t, store, quiet), leasehold.Callbacks{})
 		require.NoError(t, err)
 		ctx := testctx.Within(t, time.Hour)
 		var check error
@@ -806,30 +796,22 @@ func TestCheckDuringACallback(t *testing.T) {
 	}
 }
 
-// deaf is a store that answers no write as long as it is off, and does not honour ctx.
-type deaf struct {
-	leasehold.Store
-	off chan struct{} // blocks writes until it is closed
-	on  atomic.Bool
-}
-
-func (d *deaf) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
-	if !d.on.Load() {
-		<-d.off
-	}
-	return d.Store.PutIfMatch(ctx, key, body, etag)
-}
-
 // A release that hangs is no reason to be content: the elector stands still.
 func TestCheckDuringAReleaseThatHangs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &deaf{Store: leasehold.NewMemStore(), off: make(chan struct{})}
-		store.on.Store(true)
+	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
+		var deaf atomic.Bool // the store answers no write, and does not honour ctx
+		hears := make(chan struct{})
+		store := teststore.New(mem, func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
+			if r.Op == teststore.Update && deaf.Load() {
+				<-hears
+			}
+			return r.Send(ctx)
+		})
 		e, err := leasehold.NewElector(newLock(t, store), leasehold.Callbacks{})
 		require.NoError(t, err)
 		stop := running(t, e)
 		time.Sleep(time.Minute)
-		store.on.Store(false)
+		deaf.Store(true)
 		over, end := context.WithCancel(t.Context())
 		end()
 		_ = e.Resign(over) // only asks
@@ -837,8 +819,8 @@ func TestCheckDuringAReleaseThatHangs(t *testing.T) {
 		require.NoError(t, e.Check(nil))
 		time.Sleep(20 * time.Second)
 		require.ErrorContains(t, e.Check(nil), "the request is still under way")
-		store.on.Store(true)
-		close(store.off)
+		deaf.Store(false)
+		close(hears)
 		synctest.Wait()
 		require.NoError(t, e.Check(nil))
 		require.NoError(t, stop())
@@ -1127,43 +1109,27 @@ func seconds(t *testing.T) time.Duration {
 	return d
 }
 
-// shaky fails, loses replies and delays at random.
-type shaky struct{ leasehold.Store }
-
-func (s shaky) Describe() leasehold.StoreInfo { return leasehold.StoreInfo{MinTTL: time.Millisecond} }
-
 var errShaky = errors.New("shaky")
 
-func shake[T any](ctx context.Context, f func() (T, error)) (T, error) {
-	var none T
+// shaky fails, loses replies and delays at random.
+func shaky(ctx context.Context, r teststore.Request) (none leasehold.Object, err error) {
+	unended := context.WithoutCancel(ctx)
 	if rand.IntN(20) == 0 {
 		return none, errShaky
 	}
 	if rand.IntN(60) == 0 { // hangs
 		if rand.IntN(2) == 0 {
-			_, _ = f()
+			_, _ = r.Send(unended)
 		}
 		<-ctx.Done()
 		return none, ctx.Err()
 	}
 	time.Sleep(time.Duration(rand.IntN(300)) * time.Microsecond)
-	got, err := f()
+	got, err := r.Send(unended)
 	if rand.IntN(20) == 0 {
 		return none, errShaky
 	}
 	return got, err
-}
-
-func (s shaky) Get(ctx context.Context, k string) (leasehold.Object, error) {
-	return shake(ctx, func() (leasehold.Object, error) { return s.Store.Get(context.Background(), k) })
-}
-
-func (s shaky) PutIfNoneMatch(ctx context.Context, k string, b []byte) (string, error) {
-	return shake(ctx, func() (string, error) { return s.Store.PutIfNoneMatch(context.Background(), k, b) })
-}
-
-func (s shaky) PutIfMatch(ctx context.Context, k string, b []byte, e string) (string, error) {
-	return shake(ctx, func() (string, error) { return s.Store.PutIfMatch(context.Background(), k, b, e) })
 }
 
 // Everything at once, for the race detector: three Locks, each with electors and goroutines of
@@ -1200,8 +1166,10 @@ func everything(t *testing.T, length time.Duration, real bool) {
 	over := func(lease *leasehold.Lease) { leases.Delete(lease) }
 	var wg sync.WaitGroup
 	sections := make([]section, 3)
+	store := teststore.New(mem, shaky)
+	store.Info.MinTTL = time.Millisecond
 	for i := range 3 {
-		lock, err := leasehold.NewLock(shaky{mem}, key, withClock(newBrokenClock()),
+		lock, err := leasehold.NewLock(store, key, withClock(newBrokenClock()),
 			leasehold.WithLogger(slog.New(slog.DiscardHandler)), leasehold.WithTTL(60*time.Millisecond),
 			leasehold.WithPollInterval(5*time.Millisecond),
 			leasehold.WithHolder(fmt.Sprint("l", i)),

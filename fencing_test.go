@@ -1,7 +1,10 @@
 package leasehold_test
 
 import (
+	"errors"
+	"fmt"
 	"math"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -11,6 +14,34 @@ import (
 	"github.com/leasehold-go/leasehold/internal/storecheck"
 	internalwire "github.com/leasehold-go/leasehold/internal/wire"
 )
+
+// A ledger in memory accepts the writes of the latest leader only.
+func ExampleFence() {
+	var (
+		mu     sync.Mutex // held from the check until the write is done
+		fence  leasehold.Fence
+		ledger []string
+	)
+	write := func(token uint64, entry string) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if err := fence.Check(token); err != nil {
+			return err
+		}
+		ledger = append(ledger, entry)
+		return nil
+	}
+	fmt.Println(write(7, "by the leader"))
+	fmt.Println(write(8, "by the next leader"))
+	err := write(7, "late, by the former leader")
+	fmt.Println(err, errors.Is(err, leasehold.ErrFenced))
+	fmt.Println(ledger)
+	// Output:
+	// <nil>
+	// <nil>
+	// fenced off by a newer token: token 7, seen 8 true
+	// [by the leader by the next leader]
+}
 
 func TestFenceOfTokensThatNoTermHas(t *testing.T) {
 	var fence leasehold.Fence

@@ -38,7 +38,7 @@ func TestWhatIsNoLockIsNamedAndStays(t *testing.T) {
 			handle := acquire(t, newLock(t, leasehold.NewMemStore())).Handle()
 			_, err := mem.PutIfNoneMatch(t.Context(), key, []byte(c.body))
 			require.NoError(t, err)
-			store := &faultStore{Store: mem}
+			store := newFaultStore(mem)
 			l := newLock(t, store)
 			for call, f := range map[string]func(ctx context.Context) error{
 				"TryAcquire": func(ctx context.Context) error { _, err := l.TryAcquire(ctx); return err },

@@ -269,7 +269,7 @@ func TestANoteOfAnOldVersion(t *testing.T) {
 func TestTheNoteOfAReleasedLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shared := leasehold.NewMemStore()
-		store := &faultStore{Store: shared} // another value, so that the release wakes nobody here
+		store := newFaultStore(shared) // another value, so that the release wakes nobody here
 		a, b := newLock(t, shared), newcomer(t, store)
 		lease := acquire(t, a)
 		next := waits(t, b)
@@ -296,7 +296,7 @@ func TestABusyStoreKeepsTheOffer(t *testing.T) {
 		"one of each": {leasehold.ErrConflict, errors.New("503 SlowDown")},
 	} {
 		bubble.Run(t, name, func(t *testing.T) {
-			store := &faultStore{Store: leasehold.NewMemStore()}
+			store := newFaultStore(leasehold.NewMemStore())
 			a, b := newLock(t, store), newcomer(t, store)
 			lease := acquire(t, a)
 			next := waits(t, b)

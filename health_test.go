@@ -2,7 +2,6 @@ package leasehold_test
 
 import (
 	"context"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/testkit/teststore"
 )
 
 // A Lock for which somebody waits is healthy when an elector that waits is: not if the store
@@ -18,8 +18,9 @@ func TestCheckOfALockWhileNobodyCanLead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem := leasehold.NewMemStore()
 		require.NoError(t, acquire(t, newLock(t, mem)).Release(t.Context()))
-		conflicts := slices.Repeat([]string{"conflict"}, 10_000)
-		ours, theirs := &scripted{Store: mem, steps: conflicts}, &scripted{Store: mem, steps: conflicts}
+		ours, theirs := teststore.New(mem, nil), teststore.New(mem, nil)
+		ours.Fail(leasehold.ErrConflict, teststore.Puts...)
+		theirs.Fail(leasehold.ErrConflict, teststore.Puts...)
 		lock := newLock(t, ours)
 		elector, err := leasehold.NewElector(newLock(t, theirs), leasehold.Callbacks{})
 		require.NoError(t, err)
@@ -77,7 +78,8 @@ func TestCheckOfALockWhileNobodyCanLead(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		healthy(true)
 
-		ours.steps, theirs.steps = nil, nil
+		ours.Fail(nil)
+		theirs.Fail(nil)
 		require.NoError(t, mine.Release(ctx))
 		time.Sleep(10 * time.Minute)
 		healthy(true)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,13 +14,14 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
 	"github.com/leasehold-go/leasehold/internal/testkit/testctx"
+	"github.com/leasehold-go/leasehold/internal/testkit/teststore"
 )
 
 // A Break whose term is renewed before each attempt does not say that it is another term.
 func TestBreakThatLosesItsRacesIsOfTheSameTerm(t *testing.T) {
 	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		lease := acquire(t, newLock(t, mem, leasehold.WithManualRenewal()))
-		err := newLock(t, &raced{mem, func() { _ = lease.Renew(t.Context()) }}).Break(t.Context(), lease.Token())
+		err := newLock(t, raced(mem, func() { _ = lease.Renew(t.Context()) })).Break(t.Context(), lease.Token())
 		t.Log(err)
 		require.NotErrorIs(t, err, leasehold.ErrPreconditionFailed, "it is that very term")
 	})
@@ -30,7 +30,7 @@ func TestBreakThatLosesItsRacesIsOfTheSameTerm(t *testing.T) {
 // A watch of the same Lock does not make Run retry what cannot heal.
 func TestRunBesideAWatchEndsOnAnUnsafeStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		lock := newLock(t, unsafeStore{leasehold.NewMemStore()}, leasehold.WithLogger(slog.New(slog.DiscardHandler)))
+		lock := newLock(t, unsafeStore(), leasehold.WithLogger(slog.New(slog.DiscardHandler)))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
 		e, err := leasehold.NewElector(lock, leasehold.Callbacks{})
@@ -239,7 +239,7 @@ func TestWatchTellsExpiryByTheRuleForCandidates(t *testing.T) {
 		"a foreign client's, later":    {rec: foreign(time.Minute), after: 65 * time.Second},
 	} {
 		bubble.Run(t, name, func(t *testing.T) {
-			store := &toldAge{Store: leasehold.NewMemStore(), age: c.age}
+			store := toldAge(leasehold.NewMemStore(), &c.age)
 			body, err := c.rec.MarshalJSON()
 			require.NoError(t, err)
 			_, err = store.PutIfNoneMatch(t.Context(), key, body)
@@ -261,7 +261,7 @@ func TestWatchTellsExpiryByTheRuleForCandidates(t *testing.T) {
 // follows, as a candidate's would, that finds out what has happened since.
 func TestWatchCountsUntilTheReadWasSent(t *testing.T) {
 	onFaultStore(t, func(t *testing.T, store *faultStore) {
-		acquire(t, newLock(t, store.Store)).Abandon()
+		acquire(t, newLock(t, store.real)).Abandon()
 		watcher := newLock(t, store, leasehold.WithPollInterval(time.Hour), leasehold.WithTTL(2*time.Hour))
 		told := watching(t, watcher)
 		require.Equal(t, []string{"held 1"}, told())
@@ -348,24 +348,12 @@ func TestAnObjectThatWasSeenIsDeleted(t *testing.T) {
 	}
 }
 
-// unsent is a store whose client cannot send yet.
-type unsent struct {
-	leasehold.Store
-	ready atomic.Bool
-}
-
-func (u *unsent) Get(ctx context.Context, key string) (leasehold.Object, error) {
-	if !u.ready.Load() {
-		return leasehold.Object{}, fmt.Errorf("%w: no such host", leasehold.ErrUnsent)
-	}
-	return u.Store.Get(ctx, key)
-}
-
 // Watch waits for a client that cannot send yet, as Acquire does, and tells why it has no status.
 // Inspect is one request, and waits no more than TryAcquire.
 func TestWatchWaitsForAClientThatCannotSendYet(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &unsent{Store: leasehold.NewMemStore()}
+	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
+		store := teststore.New(mem, nil)
+		store.Fail(fmt.Errorf("%w: no such host", leasehold.ErrUnsent))
 		lock := newLock(t, store)
 		began := time.Now()
 		_, err := lock.Inspect(t.Context())
@@ -380,7 +368,7 @@ func TestWatchWaitsForAClientThatCannotSendYet(t *testing.T) {
 		require.Less(t, time.Since(began), time.Minute)
 		require.Greater(t, failures, 1)
 		ctx := testctx.Within(t, time.Hour)
-		time.AfterFunc(10*time.Minute, func() { store.ready.Store(true) })
+		time.AfterFunc(10*time.Minute, func() { store.Fail(nil) })
 		for status, err := range lock.Watch(ctx) {
 			if err == nil {
 				require.Equal(t, leasehold.StateNeverTaken, status.State)
@@ -431,7 +419,7 @@ func TestWatchOfARestoredVersion(t *testing.T) {
 // Watch sends a read for each poll interval and each wake-up, whatever it tells.
 func TestWatchReadsOncePerPollInterval(t *testing.T) {
 	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
-		store := &faultStore{Store: mem}
+		store := newFaultStore(mem)
 		var reads []time.Time
 		store.see = func(context.Context) { reads = append(reads, time.Now()) }
 		told := watching(t, newLock(t, store))

@@ -23,6 +23,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
 	"github.com/leasehold-go/leasehold/internal/testkit/testctx"
 	"github.com/leasehold-go/leasehold/internal/testkit/testopt"
+	"github.com/leasehold-go/leasehold/internal/testkit/teststore"
 )
 
 func TestLeaseEndsBeforeAnyoneElseCanHoldTheLock(t *testing.T) {
@@ -82,7 +83,7 @@ func TestSuspendedHolderKnowsOnWaking(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem := testopt.NewMemStore(false, true)
 		c := newBrokenClock()
-		asleep := &faultStore{Store: mem}
+		asleep := newFaultStore(mem)
 		lease := acquire(t, newLock(t, asleep, withClock(c), leasehold.WithManualRenewal()))
 		// Suspended: no timer runs, the monotonic clock stands still.
 		c.suspend(5 * time.Second)
@@ -99,7 +100,7 @@ func TestSuspendedHolderKnowsOnWaking(t *testing.T) {
 func TestSuspendEndsTheContextSoonAfterWaking(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newBrokenClock()
-		store := &faultStore{Store: leasehold.NewMemStore()}
+		store := newFaultStore(leasehold.NewMemStore())
 		lease := acquire(t, newLock(t, store, withClock(c)))
 		crash(store)
 		c.move(clock.Reading{Wall: time.Hour, Boot: time.Hour}) // an hour asleep
@@ -118,11 +119,11 @@ func TestNoWallClockDecidesAboutARecordWithTTL(t *testing.T) {
 	} {
 		bubble.Run(t, name, func(t *testing.T) {
 			mem := leasehold.NewMemStore()
-			holder := &faultStore{Store: mem}
+			holder := newFaultStore(mem)
 			lease := acquire(t, newLock(t, holder))
 			c := newBrokenClock()
 			c.move(clock.Reading{Wall: off})
-			candidate := newLock(t, &faultStore{Store: mem}, withClock(c))
+			candidate := newLock(t, newFaultStore(mem), withClock(c))
 
 			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 			_, err := candidate.Acquire(ctx)
@@ -177,7 +178,7 @@ func TestGhostRenewalIsAdopted(t *testing.T) {
 
 func TestGhostRenewalCannotUndoARelease(t *testing.T) {
 	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
-		store := &faultStore{Store: mem}
+		store := newFaultStore(mem)
 		lease := acquire(t, newLock(t, store, leasehold.WithManualRenewal()))
 		ctx := testctx.Within(t, time.Second)
 		store.next(fault{op: "put", apply: true, later: 10 * time.Second, delay: time.Hour})
@@ -222,7 +223,7 @@ func TestAnAnswerAfterTheEndOfALeaseIsALoss(t *testing.T) {
 		"Commit": func(ctx context.Context, l *leasehold.Lease) error { return l.Commit(ctx, []byte("x")) },
 	} {
 		bubble.Run(t, name, func(t *testing.T) {
-			store := &faultStore{Store: leasehold.NewMemStore()}
+			store := newFaultStore(leasehold.NewMemStore())
 			lease := acquire(t, newLock(t, store, leasehold.WithManualRenewal()))
 			time.Sleep(11 * time.Second) // of 12
 			store.next(fault{op: "put", apply: true, delay: 2 * time.Second})
@@ -238,7 +239,7 @@ func TestALongOutageCostsNoLease(t *testing.T) {
 	const writes = 150
 	for _, landed := range []int{0, writes - 20, writes - 1} {
 		bubble.Run(t, strconv.Itoa(landed), func(t *testing.T) {
-			store := &faultStore{Store: leasehold.NewMemStore()}
+			store := newFaultStore(leasehold.NewMemStore())
 			lock := newLock(t, store, leasehold.WithManualRenewal(), leasehold.WithTTL(time.Hour))
 			lease := acquire(t, lock)
 			for i := range writes {
@@ -296,7 +297,7 @@ func TestReleaseWithAnEndedContextStillReleases(t *testing.T) {
 
 func TestAcquireCutOffMidWriteLeavesNoStrayLock(t *testing.T) {
 	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
-		store := &faultStore{Store: mem}
+		store := newFaultStore(mem)
 		store.next(fault{op: "get", apply: true}, fault{op: "put", apply: true, delay: 2 * time.Second})
 		ctx := testctx.Within(t, time.Second)
 		_, err := newLock(t, store).Acquire(ctx)
@@ -402,11 +403,7 @@ func TestForgottenLeaseStopsRenewing(t *testing.T) {
 	var renewed atomic.Int64
 	lock, err := leasehold.NewLock(leasehold.NewMemStore(), key, leasehold.WithTTL(time.Second),
 		leasehold.WithRenewInterval(10*time.Millisecond),
-		leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
-			if e.Kind == leasehold.EventRenewed {
-				renewed.Add(1)
-			}
-		}))
+		onEvent(func(leasehold.Event) { renewed.Add(1) }, leasehold.EventRenewed))
 	require.NoError(t, err)
 	timeout := time.After(time.Minute)
 	try := func() *leasehold.Lease { // the lease runs out by itself if this machine stands still
@@ -436,7 +433,7 @@ func TestForgottenLeaseStopsRenewing(t *testing.T) {
 
 func TestCommittedStateSurvivesReleaseAndTakeover(t *testing.T) {
 	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
-		store := &faultStore{Store: mem}
+		store := newFaultStore(mem)
 		lease := acquire(t, newLock(t, store))
 		// The reply of the first commit is lost, that of the second comes after a renewal whose
 		// reply was lost.
@@ -469,7 +466,7 @@ func renewWithoutAnswer(t *testing.T, store *faultStore, lease *leasehold.Lease)
 // A commit whose condition fails because an earlier renewal has landed is written again.
 func TestACommitAfterARenewalOfUnknownOutcomeIsWritten(t *testing.T) {
 	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
-		store := &faultStore{Store: mem}
+		store := newFaultStore(mem)
 		lease := acquire(t, newLock(t, store, leasehold.WithManualRenewal()))
 		renewWithoutAnswer(t, store, lease)
 		require.NoError(t, lease.Commit(t.Context(), []byte("state")))
@@ -483,11 +480,8 @@ func TestACommitAfterARenewalOfUnknownOutcomeIsWritten(t *testing.T) {
 func TestAReleaseIsToldOnceAndWrittenOnce(t *testing.T) {
 	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		var told []error
-		lease := acquire(t, newLock(t, store, leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
-			if e.Kind == leasehold.EventReleased {
-				told = append(told, e.Err)
-			}
-		})))
+		lease := acquire(t, newLock(t, store,
+			onEvent(func(e leasehold.Event) { told = append(told, e.Err) }, leasehold.EventReleased)))
 		store.count()
 		require.NoError(t, lease.Release(t.Context()))
 		require.NoError(t, lease.Release(t.Context()))
@@ -516,19 +510,22 @@ func TestZombiesCommitFails(t *testing.T) {
 
 // A store that fails for less time than a lease has left when its renewal is due costs no lease.
 func TestShortOutagesCostNoLease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		var lost atomic.Int64
 		ctx := testctx.Within(t, time.Hour)
-		store := outages{leasehold.NewMemStore()}
+		// The store fails for the last 6 seconds of each minute. A lease of 12 seconds that is
+		// renewed every 5 has 7 left.
+		store := teststore.New(mem, func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
+			if r.Op == teststore.Update && time.Now().Second() >= 54 {
+				return leasehold.Object{}, errors.New("503 SlowDown")
+			}
+			return r.Send(ctx)
+		})
 		var all sync.WaitGroup
 		for i := range 20 {
 			l, err := leasehold.NewLock(store, fmt.Sprint("locks/", i), withClock(newBrokenClock()),
 				leasehold.WithLogger(slog.New(slog.DiscardHandler)),
-				leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
-					if e.Kind == leasehold.EventLost {
-						lost.Add(1)
-					}
-				}))
+				onEvent(func(leasehold.Event) { lost.Add(1) }, leasehold.EventLost))
 			require.NoError(t, err)
 			all.Go(func() {
 				_ = l.Do(ctx, func(ctx context.Context, _ *leasehold.Lease) error {
@@ -540,17 +537,6 @@ func TestShortOutagesCostNoLease(t *testing.T) {
 		all.Wait()
 		require.Zero(t, lost.Load())
 	})
-}
-
-// outages is a store that fails for the last 6 seconds of each minute. A lease of 12 seconds that
-// is renewed every 5 has 7 left.
-type outages struct{ leasehold.Store }
-
-func (s outages) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
-	if time.Now().Second() >= 54 {
-		return "", errors.New("503 SlowDown")
-	}
-	return s.Store.PutIfMatch(ctx, key, body, etag)
 }
 
 // Failures of the past do not make the next try late.
@@ -592,16 +578,12 @@ func TestRenewalsThatFailAreToldOncePerRenewInterval(t *testing.T) {
 		"too long":      {time.Minute, []string{"renewal failed", "renewal failed", "lease lost"}},
 	} {
 		bubble.Run(t, name, func(t *testing.T) {
-			store := &faultStore{Store: leasehold.NewMemStore()}
+			store := newFaultStore(leasehold.NewMemStore())
 			var out bytes.Buffer
 			var failed atomic.Int64
 			logger := slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelWarn}))
 			lease := acquire(t, newLock(t, store, leasehold.WithLogger(logger),
-				leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
-					if e.Kind == leasehold.EventRenewFailed {
-						failed.Add(1)
-					}
-				})))
+				onEvent(func(leasehold.Event) { failed.Add(1) }, leasehold.EventRenewFailed)))
 			renewed := lease.Record().RenewedAt
 			// until the first renewal, after which the next one is due in 5 s
 			for lease.Record().RenewedAt.Equal(renewed) {
@@ -759,11 +741,7 @@ func TestARefusedDoKeepsNobodyOut(t *testing.T) {
 func TestAnAcquiredLeaseReportsAFunctionThatOverruns(t *testing.T) {
 	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		var overran atomic.Int64
-		lock := newLock(t, store, leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
-			if e.Kind == leasehold.EventOverrun {
-				overran.Add(1)
-			}
-		}))
+		lock := newLock(t, store, onEvent(func(leasehold.Event) { overran.Add(1) }, leasehold.EventOverrun))
 		lease := acquire(t, lock)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -807,7 +785,7 @@ func TestAReleaseThatHasLandedIsNotWrittenAgain(t *testing.T) {
 
 func TestAReleaseThatHasLandedIsNoLossIfAnotherTookTheLock(t *testing.T) {
 	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
-		store := &faultStore{Store: mem}
+		store := newFaultStore(mem)
 		lock := newLock(t, store)
 		done := make(chan error)
 		go func() {
@@ -836,11 +814,8 @@ func TestAReleaseBehindARefusedRenewal(t *testing.T) {
 		onFaultStore(t, func(t *testing.T, store *faultStore) {
 			var ends []leasehold.EventKind
 			lease := acquire(t, newLock(t, store, leasehold.WithManualRenewal(),
-				leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
-					if e.Kind == leasehold.EventReleased || e.Kind == leasehold.EventLost {
-						ends = append(ends, e.Kind)
-					}
-				})))
+				onEvent(func(e leasehold.Event) { ends = append(ends, e.Kind) },
+					leasehold.EventReleased, leasehold.EventLost)))
 			time.Sleep(begins)
 			require.NoError(t, newLock(t, store).Break(t.Context(), 1))
 			store.next(fault{op: "put", apply: true, delay: 2 * time.Second})
@@ -937,16 +912,13 @@ func TestATermEndsOnce(t *testing.T) {
 		},
 	} {
 		bubble.Run(t, name, func(t *testing.T) {
-			store := &faultStore{Store: leasehold.NewMemStore()}
+			store := newFaultStore(leasehold.NewMemStore())
 			var ends []leasehold.EventKind
 			lease := acquire(t, newLock(t, store, leasehold.WithManualRenewal(),
-				leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
-					if e.Kind == leasehold.EventReleased || e.Kind == leasehold.EventLost {
-						ends = append(ends, e.Kind)
-					}
-				})))
+				onEvent(func(e leasehold.Event) { ends = append(ends, e.Kind) },
+					leasehold.EventReleased, leasehold.EventLost)))
 			end(t, store, lease, func() {
-				admin := newLock(t, store.Store)
+				admin := newLock(t, store.real)
 				require.NoError(t, admin.Break(t.Context(), 1))
 				_ = acquire(t, admin)
 			})
@@ -973,12 +945,12 @@ func TestACommitBesideAReleaseMayHaveLanded(t *testing.T) {
 func TestARenewalThatIsAnsweredTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newBrokenClock()
-		store := &faultStore{Store: leasehold.NewMemStore()}
+		store := newFaultStore(leasehold.NewMemStore())
 		lease := acquire(t, newLock(t, store, withClock(c), leasehold.WithManualRenewal()))
 		time.Sleep(11 * time.Second)
 		store.next(fault{op: "put", apply: true, delay: 2 * time.Second})
 		require.ErrorIs(t, lease.Renew(t.Context()), leasehold.ErrLost)
-		lease = acquire(t, newLock(t, &faultStore{Store: leasehold.NewMemStore()}, leasehold.WithManualRenewal()))
+		lease = acquire(t, newLock(t, newFaultStore(leasehold.NewMemStore()), leasehold.WithManualRenewal()))
 		require.NoError(t, lease.Release(t.Context()))
 		require.ErrorIs(t, lease.Commit(t.Context(), nil), leasehold.ErrReleased)
 	})
@@ -1137,7 +1109,7 @@ func TestAReleaseThatHasFailedGoesOnAfterAbandon(t *testing.T) {
 		},
 	} {
 		bubble.Run(t, name, func(t *testing.T) {
-			store := &faultStore{Store: leasehold.NewMemStore()}
+			store := newFaultStore(leasehold.NewMemStore())
 			lock := newLock(t, store)
 			require.NoError(t, lock.Do(t.Context(), func(ctx context.Context, lease *leasehold.Lease) error {
 				over, cancel := context.WithCancel(ctx)

@@ -16,7 +16,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"math/rand/v2"
 	"slices"
 
 	"github.com/leasehold-go/leasehold"
@@ -24,6 +23,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
 	"github.com/leasehold-go/leasehold/internal/testkit/testctx"
 	"github.com/leasehold-go/leasehold/internal/testkit/testopt"
+	"github.com/leasehold-go/leasehold/internal/testkit/teststore"
 )
 
 const key = "locks/test"
@@ -35,6 +35,15 @@ func newLock(t *testing.T, s leasehold.Store, opts ...leasehold.Option) *leaseho
 	l, err := leasehold.NewLock(s, key, append([]leasehold.Option{exact}, opts...)...)
 	require.NoError(t, err)
 	return l
+}
+
+// onEvent is an observer of some kinds of events.
+func onEvent(f func(leasehold.Event), kinds ...leasehold.EventKind) leasehold.Option {
+	return leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
+		if slices.Contains(kinds, e.Kind) {
+			f(e)
+		}
+	})
 }
 
 func acquire(t *testing.T, l *leasehold.Lock) *leasehold.Lease {
@@ -95,11 +104,12 @@ type ctxKey struct{}
 
 func TestEveryRequestHasTheValuesOfTheContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore(), see: func(ctx context.Context) {
+		store := newFaultStore(leasehold.NewMemStore())
+		store.see = func(ctx context.Context) {
 			if ctx.Value(ctxKey{}) != "kept" {
 				t.Error("a request without the values of the caller's context")
 			}
-		}}
+		}
 		ctx, cancel := context.WithCancel(context.WithValue(t.Context(), ctxKey{}, "kept"))
 		lease, err := newLock(t, store).Acquire(ctx)
 		require.NoError(t, err)
@@ -135,13 +145,13 @@ func TestCrashedHolderIsReplacedWhenItsTTLHasPassed(t *testing.T) {
 			if tells {
 				mem = testopt.NewMemStore(false, true)
 			}
-			holder := &faultStore{Store: mem}
+			holder := newFaultStore(mem)
 			lease := acquire(t, newLock(t, holder))
 			crash(holder)
 			crashed := time.Now()
 			time.Sleep(time.Second)
 
-			candidate := &faultStore{Store: mem}
+			candidate := newFaultStore(mem)
 			next, err := newLock(t, candidate).Acquire(t.Context())
 			require.NoError(t, err)
 			require.ErrorIs(t, context.Cause(lease.Context()), leasehold.ErrLost, "the old context ended first")
@@ -297,7 +307,7 @@ func TestBreakWhoseReplyIsLostHasBroken(t *testing.T) {
 
 func TestReclaimTakesItsOwnUnexpiredLockBack(t *testing.T) {
 	onMemStore(t, func(t *testing.T, store leasehold.Store) {
-		former := &faultStore{Store: store}
+		former := newFaultStore(store)
 		before := acquire(t, newLock(t, former, leasehold.WithHolder("pod-0"), testopt.NewProcess()))
 		crash(former)
 
@@ -420,7 +430,7 @@ func TestWatchYieldsEveryChangeOfTerm(t *testing.T) {
 			}
 		}()
 		ctx := testctx.Within(t, time.Hour)
-		watcher := &faultStore{Store: store}
+		watcher := newFaultStore(store)
 		watcher.next(fault{op: "get", err: errInjected})
 		for status, err := range newLock(t, watcher).Watch(ctx) {
 			if err != nil {
@@ -436,7 +446,7 @@ func TestWatchYieldsEveryChangeOfTerm(t *testing.T) {
 func TestWaitingCandidateReadsTwicePerRenewal(t *testing.T) {
 	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		lease := acquire(t, newLock(t, mem))
-		store := &faultStore{Store: mem}
+		store := newFaultStore(mem)
 		ctx := testctx.Within(t, time.Hour)
 		_, err := newLock(t, store).Acquire(ctx)
 		require.ErrorIs(t, err, leasehold.ErrHeld)
@@ -465,7 +475,7 @@ func TestAcquireBacksOffWhileTheStoreFails(t *testing.T) {
 func TestAHeldLockEndsTheBackOff(t *testing.T) {
 	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		lease := acquire(t, newLock(t, mem))
-		store := &faultStore{Store: mem}
+		store := newFaultStore(mem)
 		const failures = 10
 		for range failures {
 			store.next(fault{op: "get", err: errInjected})
@@ -504,7 +514,7 @@ func TestSameLockIsHeldByItself(t *testing.T) {
 
 func TestBadInputIsRefusedBeforeAnyRequest(t *testing.T) {
 	store := leasehold.NewMemStore()
-	s3 := floor{store}
+	s3 := teststore.New(store, nil)
 	for _, tc := range []struct {
 		store leasehold.Store
 		key   string
@@ -655,31 +665,22 @@ func TestWatchBacksOffWhileTheStoreFails(t *testing.T) {
 
 // A Store that panics has released nothing, and nobody is told that it has.
 func TestAPanicDuringAReleaseIsNoRelease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &panics{Store: leasehold.NewMemStore()}
-		var told []error
-		lease := acquire(t, newLock(t, store, leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
-			if e.Kind == leasehold.EventReleased {
-				told = append(told, e.Err)
+	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
+		broken := false
+		store := teststore.New(mem, func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
+			if broken {
+				panic("store")
 			}
-		})))
-		store.now = true
+			return r.Send(ctx)
+		})
+		var told []error
+		lease := acquire(t, newLock(t, store,
+			onEvent(func(e leasehold.Event) { told = append(told, e.Err) }, leasehold.EventReleased)))
+		broken = true
 		require.Panics(t, func() { _ = lease.Release(t.Context()) })
 		require.Len(t, told, 1)
 		require.Error(t, told[0])
 	})
-}
-
-type panics struct {
-	leasehold.Store
-	now bool
-}
-
-func (p *panics) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
-	if p.now {
-		panic("store")
-	}
-	return p.Store.PutIfMatch(ctx, key, body, etag)
 }
 
 func TestWatchEndsWithItsLoopAndOnFinalErrors(t *testing.T) {
@@ -704,7 +705,7 @@ func TestWatchEndsWithItsLoopAndOnFinalErrors(t *testing.T) {
 // is no lost race.
 func TestARefusalWithoutAChangeIsNoLostRace(t *testing.T) {
 	onFaultStore(t, func(t *testing.T, store *faultStore) {
-		require.NoError(t, acquire(t, newLock(t, store.Store)).Release(t.Context()))
+		require.NoError(t, acquire(t, newLock(t, store.real)).Release(t.Context()))
 		store.next(fault{op: "put", err: leasehold.ErrPreconditionFailed})
 		_, err := newLock(t, store).TryAcquire(t.Context())
 		require.ErrorContains(t, err, "refused a write although the object had not changed")
@@ -722,32 +723,17 @@ func tryAtOnce(t *testing.T, l *leasehold.Lock) error {
 
 // creating is a store in which somebody's create has begun and not ended: other creates are
 // refused, and reads say that nothing is there.
-type creating struct {
-	leasehold.Store
-	over    atomic.Bool
-	refused atomic.Int32
-	reads   atomic.Int32
-}
-
-func (s *creating) Get(ctx context.Context, key string) (leasehold.Object, error) {
-	s.reads.Add(1)
-	return s.Store.Get(ctx, key)
-}
-
-func (*creating) Describe() leasehold.StoreInfo { return leasehold.StoreInfo{Conditional: true} }
-
-func (s *creating) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
-	if !s.over.Load() {
-		s.refused.Add(1)
-		return "", leasehold.ErrPreconditionFailed
-	}
-	return s.Store.PutIfNoneMatch(ctx, key, body)
+func creating() *teststore.Store {
+	s := teststore.New(leasehold.NewMemStore(), nil)
+	s.Info.Conditional = true
+	s.Fail(leasehold.ErrPreconditionFailed, teststore.Create)
+	return s
 }
 
 func TestACreateBesideOneThatHasNotEndedIsALostRace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const ttl, poll = 15 * time.Second, 3 * time.Second
-		store := &creating{Store: leasehold.NewMemStore()}
+		store := creating()
 		l := newLock(t, store)
 		for range 4 { // within a TTL
 			err := tryAtOnce(t, l)
@@ -767,20 +753,20 @@ func TestACreateBesideOneThatHasNotEndedIsALostRace(t *testing.T) {
 		require.ErrorIs(t, err, leasehold.ErrHeld, "who has not tried for long knows nothing of a create that has "+
 			"begun since")
 
-		store.refused.Store(0)
+		store.Forget()
 		ctx := testctx.Within(t, ttl*9/10)
 		_, err = newLock(t, store).Acquire(ctx)
 		require.ErrorIs(t, err, leasehold.ErrHeld)
-		require.InDelta(t, 5, store.refused.Load(), 1, "it goes on at the poll's pace")
+		require.InDelta(t, 5, store.Sent(teststore.Create), 1, "it goes on at the poll's pace")
 
-		for name, end := range map[string]func(s *creating){
-			"broken off": func(*creating) {},
-			"landed": func(s *creating) {
+		for name, end := range map[string]func(s *teststore.Store){
+			"broken off": func(*teststore.Store) {},
+			"landed": func(s *teststore.Store) {
 				require.NoError(t, acquire(t, newLock(t, s.Store)).Release(t.Context()))
 			},
 		} {
-			store := &creating{Store: leasehold.NewMemStore()}
-			time.AfterFunc(2*poll, func() { end(store); store.over.Store(true) })
+			store := creating()
+			time.AfterFunc(2*poll, func() { end(store); store.Fail(nil) })
 			began := time.Now()
 			lease, err := newLock(t, store).Acquire(t.Context())
 			require.NoError(t, err, name)
@@ -793,7 +779,7 @@ func TestACreateBesideOneThatHasNotEndedIsALostRace(t *testing.T) {
 // A create that is refused costs three requests, and a wake-up is to cost one.
 func TestAWakeUpBesideACreateCostsARead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &creating{Store: leasehold.NewMemStore()}
+		store := creating()
 		l := newLock(t, store)
 		ctx := testctx.Within(t, 2*time.Second)
 		go func() {
@@ -808,15 +794,15 @@ func TestAWakeUpBesideACreateCostsARead(t *testing.T) {
 		}()
 		_, err := l.Acquire(ctx)
 		require.ErrorIs(t, err, leasehold.ErrHeld)
-		require.EqualValues(t, 1, store.refused.Load())
-		require.Greater(t, store.reads.Load(), int32(10))
+		require.Equal(t, 1, store.Sent(teststore.Create))
+		require.Greater(t, store.Sent(teststore.Get), 10)
 	})
 }
 
 // Also after a TTL, when the store counts as broken, a wake-up costs a read.
 func TestAWakeUpBesideEndlessCreatesCostsARead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &creating{Store: leasehold.NewMemStore()}
+		store := creating()
 		l := newLock(t, store, leasehold.WithLogger(slog.New(slog.DiscardHandler)))
 		ctx := testctx.Within(t, time.Minute)
 		var waking sync.WaitGroup
@@ -829,16 +815,16 @@ func TestAWakeUpBesideEndlessCreatesCostsARead(t *testing.T) {
 		_, err := l.Acquire(ctx)
 		require.ErrorContains(t, err, "refused a write although the object had not changed")
 		waking.Wait()
-		reads, creates := store.reads.Load(), store.refused.Load()
-		require.LessOrEqual(t, creates, int32(23), "one in nine tenths of a poll interval")
-		require.LessOrEqual(t, reads-creates, int32(10+10*60/3+20), "those of the wake-ups, and its own")
+		reads, creates := store.Sent(teststore.Get), store.Sent(teststore.Create)
+		require.LessOrEqual(t, creates, 23, "one in nine tenths of a poll interval")
+		require.LessOrEqual(t, reads-creates, 10+10*60/3+20, "those of the wake-ups, and its own")
 	})
 }
 
 // For a TTL, a refusal may be a race. Whoever waits longer backs off, and is told of it.
 func TestAStoreThatRefusesEveryCreateIsBroken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &creating{Store: leasehold.NewMemStore()}
+		store := creating()
 		l := newLock(t, store, leasehold.WithLogger(slog.New(slog.DiscardHandler)))
 		elector, err := leasehold.NewElector(l, leasehold.Callbacks{OnNewLeader: func(r leasehold.Record) {
 			t.Errorf("nobody leads: %v", r)
@@ -848,7 +834,7 @@ func TestAStoreThatRefusesEveryCreateIsBroken(t *testing.T) {
 		require.NoError(t, elector.Run(ctx))
 		_, known := elector.Leader()
 		require.False(t, known)
-		require.Less(t, store.refused.Load(), int32(40), "five in the first TTL, and then about one in a TTL")
+		require.Less(t, store.Sent(teststore.Create), 40, "five in the first TTL, and then about one in a TTL")
 		_, err = l.TryAcquire(t.Context())
 		require.ErrorContains(t, err, "refused a write although the object had not changed")
 	})
@@ -857,18 +843,18 @@ func TestAStoreThatRefusesEveryCreateIsBroken(t *testing.T) {
 // Refusals of the past do not count against a store in which the object has been seen since.
 func TestACreateIsRefusedAgainAfterTheObjectWasThere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &creating{Store: leasehold.NewMemStore()}
+		store := creating()
 		l := newLock(t, store)
 		err := tryAtOnce(t, l)
 		require.ErrorIs(t, err, leasehold.ErrHeld)
-		store.over.Store(true)
+		store.Fail(nil)
 		time.Sleep(3 * time.Second)
 		require.NoError(t, acquire(t, l).Release(t.Context()))
 		o, err := store.Get(t.Context(), l.Key())
 		require.NoError(t, err)
 		require.NoError(t, store.DeleteIfMatch(t.Context(), l.Key(), o.ETag))
 		time.Sleep(time.Hour)
-		store.over.Store(false)
+		store.Fail(leasehold.ErrPreconditionFailed, teststore.Create)
 		err = tryAtOnce(t, l) // writes over its own version, which is gone
 		require.ErrorIs(t, err, leasehold.ErrHeld)
 	})
@@ -888,11 +874,7 @@ func TestRenewalsTellHowLongTheLeaseLasts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var remaining []time.Duration
 		lease := acquire(t, newLock(t, leasehold.NewMemStore(),
-			leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
-				if e.Kind == leasehold.EventRenewed {
-					remaining = append(remaining, e.Remaining)
-				}
-			})))
+			onEvent(func(e leasehold.Event) { remaining = append(remaining, e.Remaining) }, leasehold.EventRenewed)))
 		require.NoError(t, lease.Renew(t.Context()))
 		require.Equal(t, []time.Duration{12 * time.Second}, remaining, "the TTL minus the safety margin")
 		require.NoError(t, lease.Release(t.Context()))
@@ -947,14 +929,13 @@ func TestHeldErrorAfterAReleaseInsideDo(t *testing.T) {
 }
 
 // raced lets others act just before each conditional write.
-type raced struct {
-	leasehold.Store
-	before func()
-}
-
-func (s *raced) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
-	s.before()
-	return s.Store.PutIfMatch(ctx, key, body, etag)
+func raced(s leasehold.Store, before func()) leasehold.Store {
+	return teststore.New(s, func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
+		if r.Op == teststore.Update {
+			before()
+		}
+		return r.Send(ctx)
+	})
 }
 
 // Wait is how long the lease of the last winner lasts.
@@ -963,13 +944,13 @@ func TestHeldErrorWaitAfterFourLostRaces(t *testing.T) {
 		require.NoError(t, acquire(t, newLock(t, mem)).Release(t.Context()))
 		rival := newLock(t, mem, leasehold.WithHolder("rival"))
 		n := 0
-		store := &raced{mem, func() {
+		store := raced(mem, func() {
 			n++
 			lease, err := rival.TryAcquire(t.Context())
 			if err == nil && n < 4 {
 				_ = lease.Release(t.Context())
 			}
-		}}
+		})
 		_, err := newLock(t, store).TryAcquire(t.Context())
 		var held *leasehold.HeldError
 		require.ErrorAs(t, err, &held)
@@ -1004,7 +985,7 @@ func TestACutOffTryAcquireTellsOfAStrayLock(t *testing.T) {
 func TestTryAcquireTellsTheCauseOfItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mine := errors.New("mine")
-		store := &faultStore{Store: leasehold.NewMemStore()}
+		store := newFaultStore(leasehold.NewMemStore())
 		ctx, cancel := context.WithCancelCause(t.Context())
 		store.next(fault{op: "put", apply: true, delay: time.Second})
 		time.AfterFunc(500*time.Millisecond, func() { cancel(mine) })
@@ -1047,7 +1028,7 @@ func TestTooLateAndCutOffLeavesNoStrayLock(t *testing.T) {
 	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		c := newBrokenClock()
 		ctx, cancel := context.WithCancel(t.Context())
-		store := &sleepy{mem, func() { c.suspend(13 * time.Second); cancel() }}
+		store := sleepy(mem, func() { c.suspend(13 * time.Second); cancel() })
 		_, err := newLock(t, store, withClock(c)).TryAcquire(ctx)
 		rec, _ := newLock(t, mem).Inspect(t.Context())
 		t.Log(err)
@@ -1057,67 +1038,58 @@ func TestTooLateAndCutOffLeavesNoStrayLock(t *testing.T) {
 
 // scripted answers each write as the next step says, and each write after the last step as it is.
 type scripted struct {
-	leasehold.Store
+	*teststore.Store
 	clock  *brokenClock
 	cancel context.CancelFunc
 	mu     sync.Mutex // because the two writes that try a store are sent side by side
 	steps  []string
 	reads  error // of the read after the step that sets it
-	writes int
 }
 
-func (s *scripted) next() (step string) {
+func newScripted(s leasehold.Store, steps ...string) *scripted {
+	scripted := &scripted{steps: steps}
+	scripted.Store = teststore.New(s, scripted.do)
+	return scripted
+}
+
+func (s *scripted) next(op teststore.Op) (step string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.writes++
+	if op == teststore.Get {
+		err, s.reads = s.reads, nil
+		return "", err
+	}
 	if len(s.steps) > 0 {
 		step, s.steps = s.steps[0], s.steps[1:]
 	}
-	return step
+	return step, nil
 }
 
-func (s *scripted) write(put func() (string, error)) (string, error) {
-	switch s.next() {
-	case "":
-		return put()
-	case "late":
-		etag, err := put()
-		s.clock.suspend(13 * time.Second)
-		return etag, err
-	case "landed, unanswered, and unreadable":
-		_, _ = put()
+func (s *scripted) do(ctx context.Context, r teststore.Request) (o leasehold.Object, err error) {
+	step, err := s.next(r.Op)
+	switch {
+	case err != nil:
+	case step == "":
+		return r.Send(ctx)
+	case step == "late":
+		defer s.clock.suspend(13 * time.Second)
+		return r.Send(ctx)
+	case step == "landed, unanswered, and unreadable":
+		_, _ = r.Send(ctx)
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.reads = errInjected
-		return "", errInjected
-	case "conflict":
-		return "", leasehold.ErrConflict
-	case "conflict, and the end of ctx":
+		s.reads, err = errInjected, errInjected
+	case step == "conflict, and the end of ctx":
 		s.cancel()
-		return "", leasehold.ErrConflict
-	case "refused":
-		return "", leasehold.ErrPreconditionFailed
+		err = leasehold.ErrConflict
+	case step == "conflict":
+		err = leasehold.ErrConflict
+	case step == "refused":
+		err = leasehold.ErrPreconditionFailed
+	default:
+		err = errInjected
 	}
-	return "", errInjected
-}
-
-func (s *scripted) Get(ctx context.Context, key string) (leasehold.Object, error) {
-	s.mu.Lock()
-	err := s.reads
-	s.reads = nil
-	s.mu.Unlock()
-	if err != nil {
-		return leasehold.Object{}, err
-	}
-	return s.Store.Get(ctx, key)
-}
-
-func (s *scripted) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
-	return s.write(func() (string, error) { return s.Store.PutIfNoneMatch(ctx, key, body) })
-}
-
-func (s *scripted) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
-	return s.write(func() (string, error) { return s.Store.PutIfMatch(ctx, key, body, etag) })
+	return o, err
 }
 
 // An acquisition came too late. Whatever follows, it is released, or the error says that it was
@@ -1143,7 +1115,8 @@ func TestWhatComesTooLateIsGivenBack(t *testing.T) {
 			bubble.Run(t, fmt.Sprint(steps), func(t *testing.T) {
 				mem, c := leasehold.NewMemStore(), newBrokenClock()
 				ctx, cancel := context.WithCancel(t.Context())
-				store := &scripted{Store: mem, clock: c, cancel: cancel, steps: steps}
+				store := newScripted(mem, steps...)
+				store.clock, store.cancel = c, cancel
 				l := newLock(t, store, withClock(c), leasehold.WithLogger(slog.New(slog.DiscardHandler)))
 				_, err := l.TryAcquire(ctx)
 				t.Log(err)
@@ -1165,17 +1138,18 @@ func TestWhatComesTooLateIsGivenBack(t *testing.T) {
 func TestWhatCameTooLateAndWasReplacedIsLeftAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem, c := leasehold.NewMemStore(), newBrokenClock()
-		store := &scripted{Store: mem, clock: c, steps: []string{"late"}}
+		store := newScripted(mem, "late")
+		store.clock = c
 		rival := newLock(t, mem)
 		var theirs *leasehold.Lease
-		l := newLock(t, &sleepy{store, func() {
+		l := newLock(t, sleepy(store, func() {
 			require.NoError(t, newLock(t, mem).Break(t.Context(), 1))
 			theirs = acquire(t, rival)
-		}}, withClock(c))
+		}), withClock(c))
 		_, err := l.TryAcquire(t.Context())
 		require.ErrorIs(t, err, leasehold.ErrHeld)
 		require.NoError(t, theirs.Renew(t.Context()))
-		require.Equal(t, 2, store.writes)
+		require.Equal(t, 2, store.Sent(teststore.Puts...))
 		require.NoError(t, theirs.Release(t.Context()))
 	})
 }
@@ -1183,15 +1157,16 @@ func TestWhatCameTooLateAndWasReplacedIsLeftAlone(t *testing.T) {
 // A store that answers each write with a conflict, or with a refusal, while the object stays as it
 // is: a candidate backs off, says so, and is not healthy.
 func TestAStoreThatRefusesToReplaceAFreeLock(t *testing.T) {
-	for step, text := range map[string]string{
-		"conflict": "conflicting write",
-		"refused":  "refused a write",
-		"failure":  errInjected.Error(),
+	for err, text := range map[error]string{
+		leasehold.ErrConflict:           "conflicting write",
+		leasehold.ErrPreconditionFailed: "refused a write",
+		errInjected:                     errInjected.Error(),
 	} {
-		bubble.Run(t, step, func(t *testing.T) {
+		bubble.Run(t, text, func(t *testing.T) {
 			mem := leasehold.NewMemStore()
 			require.NoError(t, acquire(t, newLock(t, mem)).Release(t.Context()))
-			store := &scripted{Store: mem, steps: slices.Repeat([]string{step}, 1000)}
+			store := teststore.New(mem, nil)
+			store.Fail(err, teststore.Puts...)
 			ctx := testctx.Within(t, 5*time.Minute)
 			said := logged(t, func() {
 				elector, err := leasehold.NewElector(newLock(t, store), leasehold.Callbacks{})
@@ -1202,20 +1177,20 @@ func TestAStoreThatRefusesToReplaceAFreeLock(t *testing.T) {
 			})
 			require.Contains(t, said, "acquiring the lock failed")
 			require.Contains(t, said, text)
-			require.Less(t, store.writes, 4*30, "about one try in a TTL, after the first ones")
+			require.Less(t, store.Sent(teststore.Puts...), 4*30, "about one try in a TTL, after the first ones")
 		})
 	}
 }
 
-type sleepy struct {
-	leasehold.Store
-	sleep func()
-}
-
-func (s *sleepy) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
-	etag, err := s.Store.PutIfNoneMatch(context.WithoutCancel(ctx), key, body)
-	s.sleep()
-	return etag, err
+// sleepy answers the create of an object, which ctx does not end, after sleep.
+func sleepy(s leasehold.Store, sleep func()) leasehold.Store {
+	return teststore.New(s, func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
+		if r.Op != teststore.Create {
+			return r.Send(ctx)
+		}
+		defer sleep()
+		return r.Send(context.WithoutCancel(ctx))
+	})
 }
 
 // A client of two members reads the record, raises token and expiry, and keeps whatever else stands
@@ -1252,12 +1227,12 @@ func TestARecordWithOurNonceIsNotOursIfAnotherRaisedIt(t *testing.T) {
 		require.False(t, rec.Released())
 	})
 	synctest.Test(t, func(t *testing.T) { // while a renewal without an answer is under way
-		store := &faultStore{Store: leasehold.NewMemStore()}
+		store := newFaultStore(leasehold.NewMemStore())
 		lease := acquire(t, newLock(t, store, leasehold.WithManualRenewal()))
 		store.next(fault{op: "put", apply: true, err: errInjected})
 		ctx := testctx.Within(t, time.Millisecond)
 		require.ErrorIs(t, lease.Renew(ctx), errInjected)
-		foreignTake(t, store.Store)
+		foreignTake(t, store.real)
 		require.ErrorIs(t, lease.Renew(t.Context()), leasehold.ErrLost)
 	})
 }
@@ -1339,7 +1314,7 @@ func TestALostTermKeepsItsLockUntilTheFunctionHasReturned(t *testing.T) {
 		},
 	} {
 		bubble.Run(t, name, func(t *testing.T) {
-			store := &faultStore{Store: leasehold.NewMemStore()}
+			store := newFaultStore(leasehold.NewMemStore())
 			lock := newLock(t, store)
 			ctx, cancel := context.WithCancel(t.Context())
 			var s section
@@ -1484,9 +1459,8 @@ func TestALostRaceIsAlwaysErrHeld(t *testing.T) {
 	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		var tries, won atomic.Int64
 		var wg sync.WaitGroup
-		for i := range 16 {
-			random := rand.New(rand.NewPCG(1, uint64(i)))
-			lock := newLock(t, &jittery{Store: mem, rand: random})
+		for range 16 {
+			lock := newLock(t, hesitant(mem))
 			wg.Go(func() {
 				for tries.Add(1) <= 5000 {
 					lease, err := lock.TryAcquire(t.Context())
@@ -1506,38 +1480,6 @@ func TestALostRaceIsAlwaysErrHeld(t *testing.T) {
 		t.Logf("%d tries, %d successes", tries.Load()-16, won.Load())
 		require.Greater(t, won.Load(), int64(100))
 	})
-}
-
-// jittery is a store with requests of 0 to 6 ms.
-type jittery struct {
-	leasehold.Store
-	mu   sync.Mutex // guards rand: a lock tries its store with two writes at once
-	rand *rand.Rand
-}
-
-func (s *jittery) pause() {
-	s.mu.Lock()
-	d := time.Duration(s.rand.Int64N(int64(3 * time.Millisecond)))
-	s.mu.Unlock()
-	time.Sleep(d)
-}
-
-func (s *jittery) Get(ctx context.Context, key string) (leasehold.Object, error) {
-	s.pause()
-	defer s.pause()
-	return s.Store.Get(ctx, key)
-}
-
-func (s *jittery) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
-	s.pause()
-	defer s.pause()
-	return s.Store.PutIfNoneMatch(ctx, key, body)
-}
-
-func (s *jittery) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
-	s.pause()
-	defer s.pause()
-	return s.Store.PutIfMatch(ctx, key, body, etag)
 }
 
 func TestWaitingForOneselfIsAnErrorAtOnce(t *testing.T) {
@@ -1603,13 +1545,23 @@ func TestHeldErrorWaitOfASibling(t *testing.T) {
 // faultStore is the connection of one client to a store. It can be cut, and each request can have a
 // fault of its own.
 type faultStore struct {
-	leasehold.Store
+	*teststore.Store
+	real leasehold.Store
 	see  func(context.Context) // if set, receives the context of every request
 	down atomic.Bool           // no request reaches the store, and each hangs until its context ends
 
 	mu       sync.Mutex
 	plan     []fault
 	requests []string
+}
+
+// newFaultStore says that the store is a known one, so that no requests but the planned ones are
+// sent, and allows any TTL.
+func newFaultStore(s leasehold.Store) *faultStore {
+	f := &faultStore{real: s}
+	f.Store = teststore.New(s, f.do)
+	f.Info = leasehold.StoreInfo{MinTTL: time.Millisecond, Conditional: true}
+	return f
 }
 
 // onMemStore runs a test in virtual time, on a store of its own.
@@ -1621,7 +1573,7 @@ func onMemStore(t *testing.T, f func(t *testing.T, store leasehold.Store)) {
 // onFaultStore runs a test in virtual time, on such a connection to a store of its own.
 func onFaultStore(t *testing.T, f func(t *testing.T, store *faultStore)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) { f(t, &faultStore{Store: leasehold.NewMemStore()}) })
+	synctest.Test(t, func(t *testing.T) { f(t, newFaultStore(leasehold.NewMemStore())) })
 }
 
 // fault is what happens to one request.
@@ -1635,12 +1587,6 @@ type fault struct {
 	later time.Duration
 	delay time.Duration // until the client is answered
 	err   error         // the answer, if not the store's own
-}
-
-// Describe says that the store is a known one, so that no requests but the planned ones are sent,
-// and allows any TTL.
-func (*faultStore) Describe() leasehold.StoreInfo {
-	return leasehold.StoreInfo{MinTTL: time.Millisecond, Conditional: true}
 }
 
 // next plans faults for the next requests.
@@ -1659,9 +1605,13 @@ func (s *faultStore) count() []string {
 	return r
 }
 
-func do[T any](ctx context.Context, s *faultStore, op string, request func(context.Context) (T, error)) (T, error) {
+func (s *faultStore) do(ctx context.Context, r teststore.Request) (got leasehold.Object, err error) {
 	if s.see != nil {
 		s.see(ctx)
+	}
+	op := string(r.Op)
+	if r.Puts() {
+		op = "put"
 	}
 	s.mu.Lock()
 	s.requests = append(s.requests, op)
@@ -1670,8 +1620,7 @@ func do[T any](ctx context.Context, s *faultStore, op string, request func(conte
 		f, s.plan = s.plan[0], s.plan[1:]
 	}
 	s.mu.Unlock()
-	var got, none T
-	var err error
+	var none leasehold.Object
 	if s.down.Load() {
 		<-ctx.Done()
 		return none, ctx.Err()
@@ -1680,10 +1629,10 @@ func do[T any](ctx context.Context, s *faultStore, op string, request func(conte
 	case f.apply && f.later > 0:
 		go func() {
 			time.Sleep(f.later)
-			_, _ = request(context.WithoutCancel(ctx))
+			_, _ = r.Send(context.WithoutCancel(ctx))
 		}()
 	case f.apply:
-		got, err = request(context.WithoutCancel(ctx))
+		got, err = r.Send(context.WithoutCancel(ctx))
 	}
 	// A timer of no time in a select crashed the runtime of Go 1.26, about once in fifty runs.
 	if f.delay > 0 {
@@ -1695,30 +1644,6 @@ func do[T any](ctx context.Context, s *faultStore, op string, request func(conte
 		return none, f.err
 	}
 	return got, err
-}
-
-func (s *faultStore) Get(ctx context.Context, key string) (leasehold.Object, error) {
-	o, err := do(ctx, s, "get", func(ctx context.Context) (leasehold.Object, error) { return s.Store.Get(ctx, key) })
-	return o, err
-}
-
-func (s *faultStore) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
-	return do(ctx, s, "put", func(ctx context.Context) (string, error) {
-		return s.Store.PutIfNoneMatch(ctx, key, body)
-	})
-}
-
-func (s *faultStore) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
-	return do(ctx, s, "put", func(ctx context.Context) (string, error) {
-		return s.Store.PutIfMatch(ctx, key, body, etag)
-	})
-}
-
-func (s *faultStore) DeleteIfMatch(ctx context.Context, key, etag string) error {
-	_, err := do(ctx, s, "delete", func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, s.Store.DeleteIfMatch(ctx, key, etag)
-	})
-	return err
 }
 
 // brokenClock is the bubble's clock with an offset for each kind of clock, as on a machine whose

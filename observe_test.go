@@ -19,12 +19,13 @@ import (
 	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
 	"github.com/leasehold-go/leasehold/internal/testkit/testctx"
 	"github.com/leasehold-go/leasehold/internal/testkit/testopt"
+	"github.com/leasehold-go/leasehold/internal/testkit/teststore"
 )
 
 // A late answer does not announce a term again.
 func TestATermIsAnnouncedOnce(t *testing.T) {
 	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
-		slow := &faultStore{Store: mem}
+		slow := newFaultStore(mem)
 		var seen []uint64
 		lock := newLock(t, slow, leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
 			if e.Kind == leasehold.EventNewLeader {
@@ -43,14 +44,6 @@ func TestATermIsAnnouncedOnce(t *testing.T) {
 		_, _ = lock.Inspect(t.Context())
 		require.Equal(t, []uint64{2}, seen)
 	})
-}
-
-// slowWrites is a store whose updates land half a second after they were sent.
-type slowWrites struct{ leasehold.Store }
-
-func (s slowWrites) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
-	time.Sleep(time.Second / 2)
-	return s.Store.PutIfMatch(ctx, key, body, etag)
 }
 
 // announcing is an observer that counts the terms which are announced, and how to see their tokens.
@@ -76,7 +69,7 @@ func TestAReadThatAWriteOvertakesAnnouncesNothing(t *testing.T) {
 	for name, tokenless := range map[string]bool{"by a Lock": false, "by a foreign client": true} {
 		bubble.Run(t, name, func(t *testing.T) {
 			mem := leasehold.NewMemStore()
-			store := &faultStore{Store: slowWrites{mem}}
+			store := newFaultStore(raced(mem, func() { time.Sleep(time.Second / 2) }))
 			observer, seen := announcing()
 			lock := newLock(t, store, observer)
 			one := acquire(t, newLock(t, mem))
@@ -189,7 +182,7 @@ func TestAgesThatCannotBe(t *testing.T) {
 	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		acquire(t, newLock(t, mem, leasehold.WithManualRenewal()))
 		for _, age := range []time.Duration{math.MinInt64, -time.Hour, math.MaxInt64} {
-			_, err := newLock(t, &toldAge{mem, age}).TryAcquire(t.Context())
+			_, err := newLock(t, toldAge(mem, &age)).TryAcquire(t.Context())
 			var held *leasehold.HeldError
 			require.ErrorAs(t, err, &held)
 			require.InDelta(t, 15300*time.Millisecond, held.Wait, 0, "as if no age were told")
@@ -197,36 +190,25 @@ func TestAgesThatCannotBe(t *testing.T) {
 	})
 }
 
-// tearing is a store whose next read is torn: it returns the body of one version with the ETag of
-// another.
-type tearing struct {
-	leasehold.Store
-	etag atomic.Pointer[string] // of the next read
-}
-
-func (s *tearing) Get(ctx context.Context, key string) (leasehold.Object, error) {
-	obj, err := s.Store.Get(ctx, key)
-	if etag := s.etag.Swap(nil); etag != nil {
-		obj.ETag = *etag
-	}
-	return obj, err
-}
-
 // A lease is not lost because the read after a refused renewal was torn: it shows the record with
 // the ETag of another version.
 func TestATornReadCostsNoLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		torn := &tearing{Store: leasehold.NewMemStore()}
-		store := &faultStore{Store: torn}
+		var torn atomic.Pointer[string] // ETag of the next read
+		store := newFaultStore(reading(leasehold.NewMemStore(), func(_ context.Context, o *leasehold.Object) {
+			if etag := torn.Swap(nil); etag != nil {
+				o.ETag = *etag
+			}
+		}))
 		lock := newLock(t, store)
 		require.NoError(t, acquire(t, lock).Release(t.Context()))
 		before, err := store.Get(t.Context(), key)
 		require.NoError(t, err)
 		lease := acquire(t, lock)
 		store.next(fault{op: "put", err: leasehold.ErrPreconditionFailed})
-		torn.etag.Store(&before.ETag)
+		torn.Store(&before.ETag)
 		require.NoError(t, lease.Renew(t.Context()))
-		require.Nil(t, torn.etag.Load(), "the read was torn")
+		require.Nil(t, torn.Load(), "the read was torn")
 		require.True(t, lease.Valid())
 		require.NoError(t, lease.Commit(t.Context(), []byte("x")))
 		require.NoError(t, lease.Release(t.Context()))
@@ -235,27 +217,27 @@ func TestATornReadCostsNoLease(t *testing.T) {
 
 // slow is a store whose answers take a while. It reports ages as S3 does, in whole seconds.
 type slow struct {
-	leasehold.Store
+	*teststore.Store
 	wrote time.Time // when a write last landed
 	dead  atomic.Bool
 }
 
-func (s *slow) pause() { time.Sleep(time.Duration(10+rand.IntN(30)) * time.Millisecond) }
-
-func (s *slow) Get(ctx context.Context, key string) (leasehold.Object, error) {
-	s.pause()
-	o, err := s.Store.Get(ctx, key)
-	o.Age = max(o.Age.Truncate(time.Second)-2*time.Second, 0)
-	return o, err
-}
-
-func (s *slow) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
-	if s.dead.Load() {
-		return "", context.DeadlineExceeded
-	}
-	s.pause()
-	s.wrote = time.Now()
-	return s.Store.PutIfMatch(ctx, key, body, etag)
+func newSlow(mem leasehold.Store) *slow {
+	s := new(slow)
+	s.Store = teststore.New(mem, func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
+		update := r.Op == teststore.Update
+		if update && s.dead.Load() {
+			return leasehold.Object{}, context.DeadlineExceeded
+		}
+		time.Sleep(time.Duration(10+rand.IntN(30)) * time.Millisecond)
+		if update {
+			s.wrote = time.Now()
+		}
+		o, err := r.Send(ctx)
+		o.Age = max(o.Age.Truncate(time.Second)-2*time.Second, 0)
+		return o, err
+	})
+	return s
 }
 
 // The time from the last renewal before a crash to the takeover, with the default options.
@@ -264,7 +246,7 @@ func TestTakeoverTime(t *testing.T) {
 	var times []time.Duration
 	for range 300 {
 		onMemStore(t, func(t *testing.T, mem leasehold.Store) {
-			alice := &slow{Store: mem}
+			alice := newSlow(mem)
 			e, err := leasehold.NewElector(newLock(t, alice), leasehold.Callbacks{})
 			require.NoError(t, err)
 			ctx, cancel := context.WithCancel(t.Context())
@@ -273,7 +255,7 @@ func TestTakeoverTime(t *testing.T) {
 			time.Sleep(time.Minute)
 			led := make(chan time.Time)
 			go func() {
-				lease, err := newLock(t, &slow{Store: mem}).Acquire(t.Context())
+				lease, err := newLock(t, newSlow(mem)).Acquire(t.Context())
 				require.NoError(t, err)
 				at := time.Now()
 				require.NoError(t, lease.Release(t.Context()))
@@ -294,27 +276,31 @@ func TestTakeoverTime(t *testing.T) {
 	require.GreaterOrEqual(t, times[0], ttl*102/100, "never early")
 }
 
-// toldAge is a store whose clock is trusted. It reports any age that the test sets.
-type toldAge struct {
-	leasehold.Store
-	age time.Duration
+// reading lets a test change what reads show.
+func reading(s leasehold.Store, after func(ctx context.Context, o *leasehold.Object)) leasehold.Store {
+	return teststore.New(s, func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
+		o, err := r.Send(ctx)
+		if r.Op == teststore.Get {
+			after(ctx, &o)
+		}
+		return o, err
+	})
 }
 
-func (s *toldAge) Get(ctx context.Context, key string) (leasehold.Object, error) {
-	o, err := s.Store.Get(ctx, key)
-	o.Age = s.age
-	return o, err
+// toldAge is a store whose clock is trusted. It reports any age that the test sets.
+func toldAge(s leasehold.Store, age *time.Duration) leasehold.Store {
+	return reading(s, func(_ context.Context, o *leasehold.Object) { o.Age = *age })
 }
 
 func TestAnAgeToldLaterDecidesNothing(t *testing.T) {
 	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		lease := acquire(t, newLock(t, mem))
-		told := &toldAge{Store: mem}
-		candidate := newLock(t, told)
+		var told time.Duration
+		candidate := newLock(t, toldAge(mem, &told))
 		_, err := candidate.TryAcquire(t.Context())
 		require.ErrorIs(t, err, leasehold.ErrHeld)
 		time.Sleep(2 * time.Second)
-		told.age = time.Hour // the store's clock was stepped
+		told = time.Hour // the store's clock was stepped
 		_, err = candidate.TryAcquire(t.Context())
 		require.ErrorIs(t, err, leasehold.ErrHeld)
 		require.True(t, lease.Valid())
@@ -325,13 +311,13 @@ func TestAnAgeToldLaterDecidesNothing(t *testing.T) {
 func TestNoAgeExceedsWhatTheCandidateSawItself(t *testing.T) {
 	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		lease := acquire(t, newLock(t, mem, leasehold.WithManualRenewal()))
-		told := &toldAge{Store: mem}
-		candidate := newLock(t, told)
+		var told time.Duration
+		candidate := newLock(t, toldAge(mem, &told))
 		_, err := candidate.TryAcquire(t.Context())
 		require.ErrorIs(t, err, leasehold.ErrHeld)
 		time.Sleep(2 * time.Second)
 		require.NoError(t, lease.Renew(t.Context()))
-		told.age = time.Hour // in the first reply with the new version, which cannot be older than 2 s
+		told = time.Hour // in the first reply with the new version, which cannot be older than 2 s
 		_, err = candidate.TryAcquire(t.Context())
 		var held *leasehold.HeldError
 		require.ErrorAs(t, err, &held)
@@ -340,29 +326,17 @@ func TestNoAgeExceedsWhatTheCandidateSawItself(t *testing.T) {
 	})
 }
 
-// late is a store that holds back the answers to reads for which the test says so.
-type late struct {
-	leasehold.Store
-	by func(ctx context.Context) time.Duration
-}
-
-func (s *late) Get(ctx context.Context, key string) (leasehold.Object, error) {
-	o, err := s.Store.Get(ctx, key)
-	time.Sleep(s.by(ctx))
-	return o, err
-}
-
 func TestALateAnswerDoesNotRaiseTheBoundOfAnAge(t *testing.T) {
 	type inspecting struct{}
 	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		lease := acquire(t, newLock(t, mem, leasehold.WithManualRenewal()))
-		told := &toldAge{Store: mem}
-		candidate := newLock(t, &late{told, func(ctx context.Context) time.Duration {
+		var told time.Duration
+		candidate := newLock(t, reading(mem, func(ctx context.Context, o *leasehold.Object) {
+			o.Age = told
 			if ctx.Value(inspecting{}) != nil {
-				return 2 * time.Second
+				time.Sleep(2 * time.Second)
 			}
-			return 0
-		}})
+		}))
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			_, err := candidate.Inspect(context.WithValue(t.Context(), inspecting{}, true))
@@ -374,7 +348,7 @@ func TestALateAnswerDoesNotRaiseTheBoundOfAnAge(t *testing.T) {
 		wg.Wait() // the answer to the first read comes last
 		time.Sleep(500 * time.Millisecond)
 		require.NoError(t, lease.Renew(t.Context()))
-		told.age = time.Hour
+		told = time.Hour
 		time.Sleep(500 * time.Millisecond)
 		_, err = candidate.TryAcquire(t.Context())
 		var held *leasehold.HeldError
@@ -385,30 +359,18 @@ func TestALateAnswerDoesNotRaiseTheBoundOfAnAge(t *testing.T) {
 
 func TestANewcomerUsesTheAgeThatATrustedStoreTells(t *testing.T) {
 	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
-		holder := &faultStore{Store: mem}
+		holder := newFaultStore(mem)
 		acquire(t, newLock(t, holder))
 		crash(holder)
-		told := &toldAge{mem, 15 * time.Second}
-		_, err := newLock(t, told).TryAcquire(t.Context())
+		told := 15 * time.Second
+		store := toldAge(mem, &told)
+		_, err := newLock(t, store).TryAcquire(t.Context())
 		var held *leasehold.HeldError
 		require.ErrorAs(t, err, &held)
 		require.Equal(t, 300*time.Millisecond, held.Wait)
-		told.age = 15_300 * time.Millisecond
-		acquire(t, newLock(t, told))
+		told = 15_300 * time.Millisecond
+		acquire(t, newLock(t, store))
 	})
-}
-
-// flaky is a store whose reads fail when the test says so.
-type flaky struct {
-	leasehold.Store
-	fails func(ctx context.Context) bool
-}
-
-func (s *flaky) Get(ctx context.Context, key string) (leasehold.Object, error) {
-	if s.fails(ctx) {
-		return leasehold.Object{}, errInjected
-	}
-	return s.Store.Get(ctx, key)
 }
 
 func TestReadsThatFailForgetNothing(t *testing.T) {
@@ -424,10 +386,17 @@ func TestReadsThatFailForgetNothing(t *testing.T) {
 	} {
 		bubble.Run(t, name, func(t *testing.T) {
 			mem := leasehold.NewMemStore()
-			former := &faultStore{Store: mem}
+			former := newFaultStore(mem)
 			acquire(t, newLock(t, former))
 			crash(former)
-			candidate := newLock(t, &flaky{mem, fails()}, leasehold.WithLogger(slog.New(slog.DiscardHandler)))
+			fails := fails()
+			store := teststore.New(mem, func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
+				if r.Op == teststore.Get && fails(ctx) {
+					return leasehold.Object{}, errInjected
+				}
+				return r.Send(ctx)
+			})
+			candidate := newLock(t, store, quiet)
 			ctx, cancel := context.WithTimeout(t.Context(), 25*time.Second)
 			defer cancel()
 			var wg sync.WaitGroup
@@ -452,7 +421,7 @@ func TestReadsThatFailForgetNothing(t *testing.T) {
 // seen.
 func TestRefusedCreatesAreForgottenWhenTheObjectIsSeen(t *testing.T) {
 	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
-		store := &faultStore{Store: mem}
+		store := newFaultStore(mem)
 		lock := newLock(t, store)
 		beside := func() {
 			store.next(fault{op: "put", err: leasehold.ErrPreconditionFailed})
@@ -496,7 +465,7 @@ func TestARestoredVersionIsWaitedOut(t *testing.T) {
 	} {
 		bubble.Run(t, name, func(t *testing.T) {
 			mem := leasehold.NewMemStore()
-			store := &faultStore{Store: mem}
+			store := newFaultStore(mem)
 			lock := newLock(t, store, c.opts...)
 			former := lock
 			if !c.ownWrite {
@@ -614,18 +583,6 @@ func TestAReleaseWithoutATokenIsFree(t *testing.T) {
 	})
 }
 
-// aged is a store that tells how old its object is.
-type aged struct {
-	leasehold.Store
-	age time.Duration
-}
-
-func (s aged) Get(ctx context.Context, key string) (leasehold.Object, error) {
-	o, err := s.Store.Get(ctx, key)
-	o.Age = s.age
-	return o, err
-}
-
 // The age that a store tells of a restored version is that of the version, which may have come back
 // just now.
 func TestTheAgeOfARestoredVersionIsNotTold(t *testing.T) {
@@ -634,7 +591,8 @@ func TestTheAgeOfARestoredVersionIsNotTold(t *testing.T) {
 		old := stored(t, mem)
 		require.NoError(t, former.Release(t.Context()))
 		holder := acquire(t, newLock(t, mem, leasehold.WithManualRenewal()))
-		lock := newLock(t, aged{mem, time.Hour}, leasehold.WithPollInterval(time.Minute))
+		hour := time.Hour
+		lock := newLock(t, toldAge(mem, &hour), leasehold.WithPollInterval(time.Minute))
 		_, err := lock.Inspect(t.Context())
 		require.NoError(t, err)
 		time.Sleep(10 * time.Second)
@@ -748,7 +706,7 @@ func (u unread) WithGroup(string) slog.Handler      { return u }
 // get the lock.
 func TestALogThatNobodyReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store, log := &faultStore{Store: leasehold.NewMemStore()}, make(unread)
+		store, log := newFaultStore(leasehold.NewMemStore()), make(unread)
 		lease := acquire(t, newLock(t, store, leasehold.WithLogger(slog.New(log))))
 		store.next(fault{op: "put", err: errors.New("503")})
 		deadline := lease.Deadline()

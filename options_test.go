@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/testkit/teststore"
 )
 
 func TestANilLoggerIsSilent(t *testing.T) {
@@ -31,30 +32,25 @@ func TestANilLoggerIsSilent(t *testing.T) {
 	})
 }
 
-// misconfigured is a store that says of itself that it cannot work.
-type misconfigured struct{ leasehold.Store }
-
-func (misconfigured) Describe() leasehold.StoreInfo {
-	return leasehold.StoreInfo{Err: errors.New("the bucket has no name")}
-}
-
 // The mistakes of a newcomer that NewLock can know of: each is told before any request, with its
 // cause and its cure.
 func TestMistakesThatAreToldAtOnce(t *testing.T) {
 	mem := leasehold.NewMemStore()
-	s3 := floor{mem}
+	s3 := teststore.New(mem, nil) // with the least TTL of any that has no MinTTL
+	misconfigured := teststore.New(mem, nil)
+	misconfigured.Info.Err = errors.New("the bucket has no name")
 	for says, mistake := range map[string]struct {
 		store leasehold.Store
 		opt   leasehold.Option
 	}{
 		"store is nil":           {nil, nil},
-		"the bucket has no name": {misconfigured{mem}, nil},
+		"the bucket has no name": {misconfigured, nil},
 		"an Option is nil":       {mem, leasehold.Option(nil)},
 		"TTL 0s is below 1s":     {s3, leasehold.WithTTL(0)},
 		"TTL 0s is below 1ms":    {mem, leasehold.WithTTL(0)},
 		"write 15*time.Second":   {s3, leasehold.WithTTL(15)},
 		"TTL 16ns is below 1ms":  {mem, leasehold.WithTTL(16)},
-		"TTL 17ns is below 1ms":  {&faultStore{Store: mem}, leasehold.WithTTL(17)}, // a store whose MinTTL is 0
+		"TTL 17ns is below 1ms":  {newFaultStore(mem), leasehold.WithTTL(17)}, // a store whose MinTTL is 0
 		"renew interval 0s is below 333.333333ms, a third of the minimum TTL": {s3, leasehold.WithRenewInterval(0)},
 		"renew interval 5ns":                     {s3, leasehold.WithRenewInterval(5)},
 		"poll interval 0s is below 50ms":         {s3, leasehold.WithPollInterval(0)},
@@ -119,11 +115,6 @@ func TestDurationsOverTenYearsAreRefused(t *testing.T) {
 	})
 }
 
-// floor is a store with the least TTL of any that has no MinTTL.
-type floor struct{ leasehold.Store }
-
-func (floor) Describe() leasehold.StoreInfo { return leasehold.StoreInfo{MinTTL: time.Second} }
-
 // A nil pointer in an interface is not a nil interface.
 func TestStoresThatAreNilPointers(t *testing.T) {
 	for says, store := range map[string]leasehold.Store{
@@ -140,7 +131,7 @@ func TestStoresThatAreNilPointers(t *testing.T) {
 
 // A number without a unit is a number of nanoseconds, which nobody means.
 func TestDurationsWithoutAUnitAreRefused(t *testing.T) {
-	s3 := floor{leasehold.NewMemStore()}
+	s3 := teststore.New(leasehold.NewMemStore(), nil)
 	_, err := leasehold.NewLock(s3, key, leasehold.WithSafetyMargin(3))
 	require.Error(t, err)
 	_, err = leasehold.NewLock(s3, key, leasehold.WithSkewAllowance(5))

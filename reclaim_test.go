@@ -68,7 +68,7 @@ func TestReclaimFromASiblingWithoutTheOption(t *testing.T) {
 
 func TestOneNameIsReclaimedByOneLockOfAProcessOnly(t *testing.T) {
 	onMemStore(t, func(t *testing.T, store leasehold.Store) {
-		one, two := newLock(t, store, pod...), newLock(t, &faultStore{Store: store}, pod...)
+		one, two := newLock(t, store, pod...), newLock(t, newFaultStore(store), pod...)
 		lease := acquire(t, one)
 		_, err := two.TryAcquire(t.Context())
 		require.ErrorIs(t, err, leasehold.ErrHeld)
@@ -80,7 +80,7 @@ func TestOneNameIsReclaimedByOneLockOfAProcessOnly(t *testing.T) {
 		require.NoError(t, next.Release(t.Context()))
 	})
 	synctest.Test(t, func(t *testing.T) { // while one has landed in the store, but does not know yet
-		store := &faultStore{Store: leasehold.NewMemStore()}
+		store := newFaultStore(leasehold.NewMemStore())
 		one, two := newLock(t, store, pod...), newLock(t, store, pod...)
 		store.next(fault{op: "put", apply: true, delay: time.Second})
 		got := make(chan *leasehold.Lease)

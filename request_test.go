@@ -93,7 +93,7 @@ func TestPausesAtALongTTL(t *testing.T) {
 			}},
 	} {
 		bubble.Run(t, name, func(t *testing.T) {
-			store := &faultStore{Store: leasehold.NewMemStore()}
+			store := newFaultStore(leasehold.NewMemStore())
 			lock := newLock(t, store, aDay)
 			require.LessOrEqual(t, took(func() { c.run(t, lock, func() { store.next(c.fault) }) }), c.limit)
 		})
@@ -128,7 +128,7 @@ func TestAfterAnOutageOfAnHourAtALongTTL(t *testing.T) {
 		},
 	} {
 		bubble.Run(t, name, func(t *testing.T) {
-			store := &faultStore{Store: leasehold.NewMemStore()}
+			store := newFaultStore(leasehold.NewMemStore())
 			var over time.Time
 			run(t, newLock(t, store, aDay), func(ctx context.Context) context.Context {
 				store.down.Store(true)
@@ -177,7 +177,7 @@ func TestWakeEndsABackoff(t *testing.T) {
 		},
 	} {
 		bubble.Run(t, name, func(t *testing.T) {
-			store := &faultStore{Store: leasehold.NewMemStore()}
+			store := newFaultStore(leasehold.NewMemStore())
 			require.NoError(t, acquire(t, newLock(t, store)).Release(t.Context()))
 			store.next(slices.Repeat([]fault{{op: "get", err: errInjected}}, 10)...)
 			lock := newLock(t, store)
@@ -232,7 +232,7 @@ func TestTheEndOfCtxEndsACallWithinAnAttempt(t *testing.T) {
 		"Acquire, a hanging settling": {faults: []fault{{op: "put", err: errInjected}, {op: "get", delay: never}}},
 	} {
 		bubble.Run(t, name, func(t *testing.T) {
-			store := &faultStore{Store: leasehold.NewMemStore()}
+			store := newFaultStore(leasehold.NewMemStore())
 			lock := newLock(t, store, aDay)
 			store.next(c.faults...)
 			ctx := testctx.Within(t, time.Second)
@@ -267,7 +267,7 @@ func TestTheEndOfCtxEndsACallWithinAnAttempt(t *testing.T) {
 		} {
 			for _, behind := range []bool{false, true} {
 				bubble.Run(t, name+", "+what+map[bool]string{true: ", behind a renewal"}[behind], func(t *testing.T) {
-					store := &faultStore{Store: leasehold.NewMemStore()}
+					store := newFaultStore(leasehold.NewMemStore())
 					lock := newLock(t, store, aDay, leasehold.WithManualRenewal())
 					lease := acquire(t, lock)
 					var wg sync.WaitGroup
@@ -330,7 +330,7 @@ func TestDoAndRunEndInAnOutageAtALongTTL(t *testing.T) {
 				continue // its term goes on
 			}
 			bubble.Run(t, name+", "+when, func(t *testing.T) {
-				store := &faultStore{Store: leasehold.NewMemStore()}
+				store := newFaultStore(leasehold.NewMemStore())
 				lock := newLock(t, store, aDay)
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()

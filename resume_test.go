@@ -15,6 +15,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
 	"github.com/leasehold-go/leasehold/internal/testkit/testopt"
+	"github.com/leasehold-go/leasehold/internal/testkit/teststore"
 )
 
 // newcomer is the lock of another process.
@@ -253,7 +254,7 @@ func TestTwoResumesAtOnce(t *testing.T) {
 // same.
 func TestARenewalUnderWayDoesNotStopAResume(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &between{Store: leasehold.NewMemStore()}
+		store := newBetween()
 		first := acquire(t, newLock(t, store, leasehold.WithManualRenewal()))
 		store.f.Store(func() { require.NoError(t, first.Renew(t.Context())) })
 		lease := resume(t, newcomer(t, store), first.Handle())
@@ -265,7 +266,7 @@ func TestARenewalUnderWayDoesNotStopAResume(t *testing.T) {
 // The same with a takeover, or a release: nothing is resumed.
 func TestATermThatEndsMeanwhileIsNotResumed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &between{Store: leasehold.NewMemStore()}
+		store := newBetween()
 		first := acquire(t, newLock(t, store))
 		store.f.Store(func() { require.NoError(t, first.Release(t.Context())) })
 		_, err := newcomer(t, store).Resume(t.Context(), first.Handle())
@@ -282,15 +283,21 @@ func TestATermThatEndsMeanwhileIsNotResumed(t *testing.T) {
 
 // between calls f once, before the next update.
 type between struct {
-	leasehold.Store
+	*teststore.Store
 	f atomic.Value
 }
 
-func (s *between) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
-	if f, _ := s.f.Swap((func())(nil)).(func()); f != nil {
-		f()
-	}
-	return s.Store.PutIfMatch(ctx, key, body, etag)
+func newBetween() *between {
+	s, mem := new(between), leasehold.NewMemStore()
+	s.Store = teststore.New(mem, func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
+		if r.Op == teststore.Update {
+			if f, _ := s.f.Swap((func())(nil)).(func()); f != nil {
+				f()
+			}
+		}
+		return r.Send(ctx)
+	})
+	return s
 }
 
 // A renewal of a failed Resume that has landed is nothing that its own Lock may take over at once:
@@ -426,11 +433,11 @@ func TestHeirsWithOtherTTLs(t *testing.T) {
 // released is not all that there is to say.
 func TestResumeThatLandedDoesNotSayThatNothingWasWritten(t *testing.T) {
 	onFaultStore(t, func(t *testing.T, store *faultStore) {
-		lease := acquire(t, newLock(t, store.Store))
+		lease := acquire(t, newLock(t, store.real))
 		lease.Abandon()
 		store.next(fault{op: "put", apply: true, delay: time.Second, err: errors.New("lost")})
 		time.AfterFunc(500*time.Millisecond, func() {
-			require.NoError(t, newcomer(t, store.Store).Break(t.Context(), lease.Token()))
+			require.NoError(t, newcomer(t, store.real).Break(t.Context(), lease.Token()))
 		})
 		heir := newcomer(t, store)
 		_, err := heir.Resume(t.Context(), lease.Handle())

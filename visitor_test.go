@@ -61,10 +61,10 @@ func TestAVisitorOutlastsAHolderThatIsGone(t *testing.T) {
 func TestAVisitorWaitsForNobodyWhoLives(t *testing.T) {
 	for _, shift := range []time.Duration{0, 4 * time.Second, -4 * time.Second, time.Hour, -time.Hour} {
 		bubble.Run(t, shift.String(), func(t *testing.T) {
-			store := &faultStore{Store: leasehold.NewMemStore()}
+			store := newFaultStore(leasehold.NewMemStore())
 			wall := newBrokenClock()
 			wall.move(clock.Reading{Wall: shift})
-			holder, err := newLock(t, store.Store, withClock(wall)).Acquire(t.Context())
+			holder, err := newLock(t, store.real, withClock(wall)).Acquire(t.Context())
 			require.NoError(t, err)
 			for range 20 {
 				time.Sleep(4100 * time.Millisecond)
@@ -127,7 +127,7 @@ func TestWhatAVisitorSees(t *testing.T) {
 		}, nil, 10 * time.Second},
 		"another takes it": {5 * time.Second, func(t *testing.T, store *faultStore, lease *leasehold.Lease) {
 			require.NoError(t, lease.Release(t.Context()))
-			acquire(t, newLock(t, store.Store))
+			acquire(t, newLock(t, store.real))
 		}, leasehold.ErrHeld, 10 * time.Second},
 		"the store fails for a while": {2 * time.Second, func(_ *testing.T, store *faultStore, _ *leasehold.Lease) {
 			store.down.Store(true)
@@ -138,8 +138,8 @@ func TestWhatAVisitorSees(t *testing.T) {
 		}, context.DeadlineExceeded, 45 * time.Second},
 	} {
 		bubble.Run(t, name, func(t *testing.T) {
-			store := &faultStore{Store: leasehold.NewMemStore()}
-			lease := acquire(t, newLock(t, store.Store))
+			store := newFaultStore(leasehold.NewMemStore())
+			lease := acquire(t, newLock(t, store.real))
 			lease.Abandon()
 			time.Sleep(time.Hour)
 			time.AfterFunc(c.after, func() { c.happen(t, store, lease) })
@@ -157,15 +157,15 @@ func TestWhatAVisitorSees(t *testing.T) {
 // A lock that another is creating is waited for in the same way.
 func TestAVisitorWaitsForACreate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &creating{Store: leasehold.NewMemStore()}
-		time.AfterFunc(4*time.Second, func() { store.over.Store(true) })
+		store := creating()
+		time.AfterFunc(4*time.Second, func() { store.Fail(nil) })
 		lease, took, err := visit(t, t.Context(), store)
 		require.NoError(t, err)
 		require.Less(t, took, 8*time.Second)
 		require.NoError(t, lease.Release(t.Context()))
 	})
 	synctest.Test(t, func(t *testing.T) {
-		_, took, err := visit(t, t.Context(), &creating{Store: leasehold.NewMemStore()}, quiet)
+		_, took, err := visit(t, t.Context(), creating(), quiet)
 		require.NotErrorIs(t, err, leasehold.ErrHeld, "no create takes so long")
 		require.ErrorContains(t, err, "refused a write although the object had not changed")
 		require.Less(t, took, 35*time.Second)
@@ -247,30 +247,21 @@ func TestALockThatIsTakenNowAndThenNeedsNoRest(t *testing.T) {
 	})
 }
 
-// unsteady shows a released record under another ETag at each read.
-type unsteady struct {
-	leasehold.Store
-	reads int
-}
-
-func (s *unsteady) Get(ctx context.Context, key string) (leasehold.Object, error) {
-	o, err := s.Store.Get(ctx, key)
-	s.reads++
-	o.ETag += fmt.Sprint(s.reads)
-	return o, err
-}
-
 // A store whose ETags never match is one that fails: Acquire backs off, and Check says so.
 func TestALockThatIsFreeAndCannotBeTakenIsAFailure(t *testing.T) {
 	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		require.NoError(t, acquire(t, newLock(t, mem)).Release(t.Context()))
-		store := &unsteady{Store: mem}
+		reads := 0
+		store := reading(mem, func(_ context.Context, o *leasehold.Object) {
+			reads++
+			o.ETag += fmt.Sprint(reads) // shows a released record under another ETag each time
+		})
 		e, err := leasehold.NewElector(newLock(t, store, quiet), leasehold.Callbacks{})
 		require.NoError(t, err)
 		ctx := testctx.Within(t, 10*time.Minute)
 		time.AfterFunc(9*time.Minute, func() { require.ErrorContains(t, e.Check(nil), "each acquisition has failed") })
 		require.NoError(t, e.Run(ctx))
-		require.Less(t, store.reads, 500)
+		require.Less(t, reads, 500)
 	})
 }
 
@@ -313,7 +304,7 @@ func TestAVersionThatWasOutOfSightIsNotOld(t *testing.T) {
 // meanwhile by the clocks that count a suspend.
 func TestAReleaseThatOutlastsASuspendBacksOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store, c := &faultStore{Store: leasehold.NewMemStore()}, newBrokenClock()
+		store, c := newFaultStore(leasehold.NewMemStore()), newBrokenClock()
 		lease := acquire(t, newLock(t, store, quiet, withClock(c), leasehold.WithTTL(time.Hour)))
 		store.count()
 		store.down.Store(true)

@@ -17,7 +17,7 @@ import (
 )
 
 // process returns a Store value of its own on the same objects, as another process would have.
-func process(s leasehold.Store) *faultStore { return &faultStore{Store: s} }
+func process(s leasehold.Store) *faultStore { return newFaultStore(s) }
 
 // waiting returns the store of a candidate that waits for a lock, with a poll interval of an hour,
 // and its result.

@@ -3,7 +3,6 @@ package bench
 import (
 	"context"
 	"log/slog"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +13,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/bench/report"
 	"github.com/leasehold-go/leasehold/internal/testkit/fakes3"
+	"github.com/leasehold-go/leasehold/internal/testkit/teststore"
 )
 
 // measureLatency lets every peer acquire, renew and release its own lock once per round, between
@@ -131,45 +131,28 @@ func measureOwn(t *testing.T) report.Own {
 	return o
 }
 
-// counting is a store that counts requests by kind.
-type counting struct {
-	leasehold.Store
-	gets, puts atomic.Int64
-}
-
-func (c *counting) Get(ctx context.Context, key string) (leasehold.Object, error) {
-	c.gets.Add(1)
-	return c.Store.Get(ctx, key)
-}
-
-func (c *counting) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
-	c.puts.Add(1)
-	return c.Store.PutIfMatch(ctx, key, body, etag)
-}
-
 // measureHours runs the libraries that have their own campaign loop, for ten hours of virtual time.
 func measureHours(t *testing.T) (list []report.Hour) {
 	const hours = 10
 	run := func(name string, ttl time.Duration, elect func(ctx context.Context, s leasehold.Store, name string)) {
 		synctest.Test(t, func(t *testing.T) {
 			mem := leasehold.NewMemStore()
-			leader, waiting := &counting{Store: mem}, &counting{Store: mem}
+			leader, waiting := teststore.New(mem, nil), teststore.New(mem, nil)
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan struct{}, 2)
-			start := func(s *counting, name string) {
+			start := func(s leasehold.Store, name string) {
 				go func() { elect(ctx, s, name); done <- struct{}{} }()
 				time.Sleep(time.Minute)
 			}
 			start(leader, "leader")
 			start(waiting, "waiting")
-			for _, n := range []*atomic.Int64{&leader.gets, &leader.puts, &waiting.gets} {
-				n.Store(0)
-			}
+			leader.Forget()
+			waiting.Forget()
 			time.Sleep(hours * time.Hour)
 			list = append(list, report.Hour{
-				Peer: name, TTL: ttl.Seconds(), LeadPut: float64(leader.puts.Load()) / hours,
-				LeadGet: float64(leader.gets.Load()) / hours,
-				WaitGet: float64(waiting.gets.Load()) / hours,
+				Peer: name, TTL: ttl.Seconds(), LeadPut: float64(leader.Sent(teststore.Update)) / hours,
+				LeadGet: float64(leader.Sent(teststore.Get)) / hours,
+				WaitGet: float64(waiting.Sent(teststore.Get)) / hours,
 			})
 			cancel()
 			<-done
@@ -186,7 +169,7 @@ func measureHours(t *testing.T) (list []report.Hour) {
 	run(report.ClientGo, 15*time.Second, func(ctx context.Context, s leasehold.Store, name string) {
 		e, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 			Lock: &bucketLock{
-				store: &mortal{Store: s},
+				store: newMortal(s),
 				key:   "lock",
 				name:  name,
 			}, LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,

@@ -35,6 +35,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/bench/report"
 	"github.com/leasehold-go/leasehold/internal/testkit/testserver"
+	"github.com/leasehold-go/leasehold/internal/testkit/teststore"
 	"github.com/leasehold-go/leasehold/leaderhttp"
 )
 
@@ -212,7 +213,7 @@ func open(t *testing.T, p *place, key, name string, s settings, opts ...leasehol
 }
 
 func openOn(t *testing.T, store leasehold.Store, key, name string, s settings, opts ...leasehold.Option) ours {
-	m := &mortal{Store: store}
+	m := newMortal(store)
 	lock, err := leasehold.NewLock(m, key, append(opts, leasehold.WithHolder(name), leasehold.WithTTL(s.ttl),
 		leasehold.WithPollInterval(s.poll), leasehold.WithLogger(slog.New(slog.DiscardHandler)))...)
 	require.NoError(t, err)
@@ -330,43 +331,31 @@ func (l ourTerm) lost() bool                        { return errors.Is(context.C
 
 // mortal is the store of a process that can crash.
 type mortal struct {
-	leasehold.Store
+	*teststore.Store
 	dead atomic.Bool
 	last atomic.Int64 // when the last write was sent
 }
 
 var errDead = errors.New("crashed")
 
+func newMortal(s leasehold.Store) *mortal {
+	m := new(mortal)
+	m.Store = teststore.New(s, func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
+		if m.dead.Load() {
+			return leasehold.Object{}, errDead
+		}
+		sent := time.Now().UnixNano()
+		o, err := r.Send(ctx)
+		if r.Puts() && err == nil {
+			m.last.Store(sent)
+		}
+		return o, err
+	})
+	m.Info = leasehold.Describe(s)
+	return m
+}
+
 func (m *mortal) written() time.Time { return time.Unix(0, m.last.Load()) }
-
-func (m *mortal) Get(ctx context.Context, key string) (leasehold.Object, error) {
-	if m.dead.Load() {
-		return leasehold.Object{}, errDead
-	}
-	return m.Store.Get(ctx, key)
-}
-
-func (m *mortal) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
-	return m.put(func() (string, error) { return m.Store.PutIfNoneMatch(ctx, key, body) })
-}
-
-func (m *mortal) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
-	return m.put(func() (string, error) { return m.Store.PutIfMatch(ctx, key, body, etag) })
-}
-
-func (m *mortal) put(send func() (string, error)) (string, error) {
-	if m.dead.Load() {
-		return "", errDead
-	}
-	sent := time.Now().UnixNano()
-	etag, err := send()
-	if err == nil {
-		m.last.Store(sent)
-	}
-	return etag, err
-}
-
-func (m *mortal) Describe() leasehold.StoreInfo { return leasehold.Describe(m.Store) }
 
 // plain is the protocol as one might write it in an afternoon: read, put on a condition. Its
 // candidates wait until the lease that they have read expires. A plain loop compares its own wall
@@ -536,7 +525,7 @@ type clientGo struct {
 
 func newClientGo(_ *testing.T, p *place, key, name string, s settings) candidate {
 	return &clientGo{&bucketLock{
-		store: &mortal{Store: leasehold.NewS3Store(p.client, p.bucket)},
+		store: newMortal(leasehold.NewS3Store(p.client, p.bucket)),
 		key:   key,
 		name:  name,
 	}, s}

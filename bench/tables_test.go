@@ -20,6 +20,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/bench/report"
 	"github.com/leasehold-go/leasehold/internal/testkit/testserver"
+	"github.com/leasehold-go/leasehold/internal/testkit/teststore"
 	"github.com/leasehold-go/leasehold/locktable"
 )
 
@@ -33,52 +34,14 @@ var (
 	etcdMutex    = peer{name: report.Mutex, open: newEtcdMutex}
 )
 
-// tally counts a process's requests.
-type tally struct {
-	leasehold.Store
-	table                                        string // key of the table's object
-	gets, puts, deletes, tableGets, tableWritten atomic.Int64
-}
-
-func (c *tally) Get(ctx context.Context, key string) (leasehold.Object, error) {
-	c.gets.Add(1)
-	if key == c.table {
-		c.tableGets.Add(1)
-	}
-	return c.Store.Get(ctx, key)
-}
-
-func (c *tally) put(key string) {
-	c.puts.Add(1)
-	if key == c.table {
-		c.tableWritten.Add(1)
-	}
-}
-
-func (c *tally) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
-	c.put(key)
-	return c.Store.PutIfNoneMatch(ctx, key, body)
-}
-
-func (c *tally) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
-	c.put(key)
-	return c.Store.PutIfMatch(ctx, key, body, etag)
-}
-
-func (c *tally) DeleteIfMatch(ctx context.Context, key, etag string) error {
-	c.deletes.Add(1)
-	return c.Store.DeleteIfMatch(ctx, key, etag)
-}
-
-func (c *tally) Describe() leasehold.StoreInfo { return leasehold.Describe(c.Store) }
-
 // member is a process that uses a table, with a lock that it wants.
 type member struct {
 	table  *locktable.Table
 	name   string // of the lock
 	lock   *locktable.Lock
 	mortal *mortal
-	sent   *tally
+	reads  atomic.Int64 // of the table's object
+	writes atomic.Int64 // of the table's object
 	work   tableWork
 	end    func() // its Run gracefully, unless it is dead
 
@@ -125,10 +88,21 @@ func workOf(crowd []candidate) (sum *report.TableWork) {
 
 // join has a process with a store of its own use a table.
 func join(t *testing.T, p *place, key, lock string, s settings) *member {
-	dies := &mortal{Store: leasehold.NewS3Store(p.client, p.bucket)}
-	m := &member{name: lock, mortal: dies, sent: &tally{Store: dies, table: key}}
+	dies := newMortal(leasehold.NewS3Store(p.client, p.bucket))
+	m := &member{name: lock, mortal: dies}
+	counted := teststore.New(dies, func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
+		switch {
+		case r.Key != key:
+		case r.Puts():
+			m.writes.Add(1)
+		case r.Op == teststore.Get:
+			m.reads.Add(1)
+		}
+		return r.Send(ctx)
+	})
+	counted.Info = dies.Info
 	var err error
-	m.table, err = locktable.New(m.sent, key, locktable.WithTTL(s.ttl), locktable.WithPollInterval(s.poll),
+	m.table, err = locktable.New(counted, key, locktable.WithTTL(s.ttl), locktable.WithPollInterval(s.poll),
 		locktable.WithLogger(slog.New(slog.DiscardHandler)), locktable.WithObserver(m.work.observe))
 	require.NoError(t, err)
 	m.lock = m.table.Lock(lock)
@@ -186,13 +160,13 @@ func (l tableTerm) crash()                    { l.member.mortal.dead.Store(true)
 
 // joined waits until the process is a member, and has read the table.
 func (m *member) joined(ctx context.Context) error {
-	own, err := leasehold.NewLock(m.mortal.Store, m.table.Key()+".members/"+m.table.MemberName())
+	own, err := leasehold.NewLock(m.mortal.Store.Store, m.table.Key()+".members/"+m.table.MemberName())
 	if err != nil {
 		return err
 	}
 	for {
 		rec, err := own.Inspect(ctx)
-		if err == nil && !rec.Released() && m.sent.tableGets.Load() > 0 {
+		if err == nil && !rec.Released() && m.reads.Load() > 0 {
 			return nil
 		}
 		if err := wait(ctx, 20*time.Millisecond); err != nil {
@@ -242,8 +216,10 @@ func (m *manyTabled) leave() { m.end() }
 
 func (m *manyTabled) requests() report.Requests {
 	return report.Requests{
-		Gets: m.sent.gets.Load(), Puts: m.sent.puts.Load(), Deletes: m.sent.deletes.Load(),
-		TableGets: m.sent.tableGets.Load(), TablePuts: m.sent.tableWritten.Load(),
+		Gets:      int64(m.mortal.Sent(teststore.Get)),
+		Puts:      int64(m.mortal.Sent(teststore.Puts...)),
+		Deletes:   int64(m.mortal.Sent(teststore.Delete)),
+		TableGets: m.reads.Load(), TablePuts: m.writes.Load(),
 	}
 }
 
@@ -531,7 +507,7 @@ func weighTable(t *testing.T, n size, s settings) (memory []report.Memory, told 
 	var running, waiting sync.WaitGroup
 	defer running.Wait()
 	defer cancel()
-	dies := &mortal{Store: store}
+	dies := newMortal(store)
 	first, second := open(dies), open(store)
 	for _, table := range []*locktable.Table{first, second} {
 		running.Go(func() { _ = table.Run(ctx) })

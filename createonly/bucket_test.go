@@ -151,56 +151,98 @@ func (b *bucket) counted() map[string]int {
 
 var errReset = errors.New("connection reset")
 
-// lossy is one client's way to a bucket: requests get lost before or after they have landed, land
-// late, and land twice. Its worlds run in virtual time.
-type lossy struct {
+// client is one client's way to a bucket.
+type client struct {
 	*bucket
-	mu     sync.Mutex
-	random *rand.Rand
-	late   time.Duration // at most
+	do     func(ctx context.Context, kind string, send func(context.Context) error) error // each request
+	listed func(names []string) []string                                                  // what LIST shows, if set
 }
 
-// send carries out land, or not, and returns an error if the client has no answer.
-func (l *lossy) send(land func() error) error {
-	l.mu.Lock()
-	kind, pause, late := l.random.IntN(32), time.Duration(l.random.Int64N(int64(10*time.Millisecond))),
-		time.Duration(l.random.Int64N(int64(l.late)))
-	l.mu.Unlock()
-	time.Sleep(pause)
-	switch kind {
-	case 0:
-		return errReset
-	case 1:
-		time.AfterFunc(late, func() { _ = land() })
-		return errReset
-	case 2:
-		time.AfterFunc(late, func() { _ = land() })
-	case 3:
-		_ = land()
-		return errReset
-	case 4: // its sender sleeps before it sends
-		time.Sleep(late)
-	}
-	return land()
+// on returns a way to the bucket on which do carries out the requests of one kind.
+func (b *bucket) on(kind string, do func(ctx context.Context, send func(context.Context) error) error) *client {
+	return &client{bucket: b, do: func(ctx context.Context, is string, send func(context.Context) error) error {
+		if is != kind {
+			return send(ctx)
+		}
+		return do(ctx, send)
+	}}
 }
 
-func (l *lossy) Create(ctx context.Context, name string, body []byte) error {
-	return l.send(func() error { return l.bucket.Create(ctx, name, body) })
+// failing returns a way to the bucket on which all requests of one kind fail.
+func (b *bucket) failing(kind string, err error) *client {
+	return b.on(kind, func(context.Context, func(context.Context) error) error { return err })
 }
 
-func (l *lossy) Delete(ctx context.Context, name string) error {
-	return l.send(func() error { return l.bucket.Delete(context.WithoutCancel(ctx), name) })
+// listing returns a way to the bucket on which a LIST shows what listed makes of it.
+func (b *bucket) listing(listed func(names []string) []string) *client {
+	c := b.on("", nil)
+	c.listed = listed
+	return c
 }
 
-func (l *lossy) List(ctx context.Context, prefix string) ([]string, error) {
-	var names atomic.Pointer[[]string] // of the first of two requests, which may run at once
-	err := l.send(func() error {
-		found, err := l.bucket.List(ctx, prefix)
-		names.CompareAndSwap(nil, &found)
+func (c *client) Create(ctx context.Context, name string, body []byte) error {
+	return c.do(ctx, "create", func(ctx context.Context) error { return c.bucket.Create(ctx, name, body) })
+}
+
+func (c *client) Get(ctx context.Context, name string) (body []byte, err error) {
+	err = c.do(ctx, "get", func(ctx context.Context) (err error) {
+		body, err = c.bucket.Get(ctx, name)
+		return err
+	})
+	return body, err
+}
+
+func (c *client) List(ctx context.Context, prefix string) ([]string, error) {
+	var first atomic.Pointer[[]string] // of two requests, which may run at once
+	err := c.do(ctx, "list", func(ctx context.Context) error {
+		names, err := c.bucket.List(ctx, prefix)
+		first.CompareAndSwap(nil, &names)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	return *names.Load(), nil
+	names := *first.Load()
+	if c.listed != nil {
+		names = c.listed(names)
+	}
+	return names, nil
+}
+
+func (c *client) Delete(ctx context.Context, name string) error {
+	return c.do(ctx, "delete", func(ctx context.Context) error { return c.bucket.Delete(ctx, name) })
+}
+
+// lossy is a client's way to a bucket on which requests get lost before or after they have landed,
+// land up to a minute late, and land twice. Its worlds run in virtual time.
+func lossy(b *bucket, random *rand.Rand) *client {
+	var mu sync.Mutex // guards random
+	return &client{bucket: b, do: func(ctx context.Context, is string, send func(context.Context) error) error {
+		if is == "get" {
+			return send(ctx)
+		}
+		if is == "delete" {
+			ctx = context.WithoutCancel(ctx)
+		}
+		mu.Lock()
+		kind, pause := random.IntN(32), time.Duration(random.Int64N(int64(10*time.Millisecond)))
+		late := time.Duration(random.Int64N(int64(time.Minute)))
+		mu.Unlock()
+		time.Sleep(pause)
+		switch kind {
+		case 0:
+			return errReset
+		case 1:
+			time.AfterFunc(late, func() { _ = send(ctx) })
+			return errReset
+		case 2:
+			time.AfterFunc(late, func() { _ = send(ctx) })
+		case 3:
+			_ = send(ctx)
+			return errReset
+		case 4: // its sender sleeps before it sends
+			time.Sleep(late)
+		}
+		return send(ctx)
+	}}
 }

@@ -95,7 +95,7 @@ func TestTheSleeper(t *testing.T) {
 					write(t, s, 6, 5+newer)
 				}
 			}
-			asleep := createonly.New(&slow{bucket: b, before: others})
+			asleep := createonly.New(around(b, "create", others, nothing))
 			_, err := asleep.PutIfMatch(t.Context(), key, []byte("woken"), base)
 			switch {
 			case newer == 0:
@@ -179,7 +179,7 @@ func TestALeaderThatWasOverlooked(t *testing.T) {
 // The sleeper has read that there was nothing.
 func TestTheSleeperWhoCreates(t *testing.T) {
 	onBucket(t, func(t *testing.T, b *bucket, s *createonly.Store) {
-		asleep := &slow{bucket: b, before: func() { write(t, s, 1, createonly.Keep+1) }}
+		asleep := around(b, "create", func() { write(t, s, 1, createonly.Keep+1) }, nothing)
 		_, err := createonly.New(asleep).PutIfNoneMatch(t.Context(), key, []byte("woken"))
 		require.Contains(t, b.names(), object(1))
 		requireUnknown(t, err)
@@ -200,24 +200,22 @@ func TestTheBaseIsStillThere(t *testing.T) {
 	})
 }
 
-// slow calls before ahead of its first create, and after behind it.
-type slow struct {
-	*bucket
-	before, after func()
+// around is a way to the bucket that calls before ahead of its first request of a kind, and after
+// behind it.
+func around(b *bucket, kind string, before, after func()) *client {
+	first := true
+	return b.on(kind, func(ctx context.Context, send func(context.Context) error) error {
+		if !first {
+			return send(ctx)
+		}
+		first = false
+		before()
+		defer after()
+		return send(ctx)
+	})
 }
 
-func (s *slow) Create(ctx context.Context, name string, body []byte) error {
-	if before := s.before; before != nil {
-		s.before = nil
-		before()
-	}
-	err := s.bucket.Create(ctx, name, body)
-	if after := s.after; after != nil {
-		s.after = nil
-		after()
-	}
-	return err
-}
+func nothing() {}
 
 // A writer whose version is the base of others before it lists: it counts as long as nobody can
 // have deleted it.
@@ -225,11 +223,11 @@ func TestAWriteCountsBelowTheBound(t *testing.T) {
 	for newer := range createonly.Keep + 3 {
 		onBucket(t, func(t *testing.T, b *bucket, s *createonly.Store) {
 			base := write(t, s, 1, 1)[1]
-			overtaken := createonly.New(&slow{bucket: b, after: func() {
+			overtaken := createonly.New(around(b, "create", nothing, func() {
 				if newer > 0 {
 					write(t, s, 3, 2+newer)
 				}
-			}})
+			}))
 			_, err := overtaken.PutIfMatch(t.Context(), key, []byte("version 2"), base)
 			if newer < createonly.Keep {
 				require.NoError(t, err, "%d newer versions", newer)
@@ -244,7 +242,7 @@ func TestALateDelete(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBucket()
 		land := make(chan struct{})
-		late := &lateDeletes{bucket: b, land: land}
+		late := lateDeletes(b, land)
 		s := createonly.New(b)
 		write(t, createonly.New(late), 1, createonly.Keep+1)
 		require.Contains(t, b.names(), object(1), "its delete is under way")
@@ -260,20 +258,17 @@ func TestALateDelete(t *testing.T) {
 }
 
 // lateDeletes holds deletes back until land is closed.
-type lateDeletes struct {
-	*bucket
-	land <-chan struct{}
-}
-
-func (l *lateDeletes) Delete(ctx context.Context, name string) error {
-	<-l.land
-	return l.bucket.Delete(context.WithoutCancel(ctx), name)
+func lateDeletes(b *bucket, land <-chan struct{}) *client {
+	return b.on("delete", func(ctx context.Context, send func(context.Context) error) error {
+		<-land
+		return send(context.WithoutCancel(ctx))
+	})
 }
 
 func TestLostDeletesAreMadeUpFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBucket()
-		broken := &noDeletes{bucket: b, err: errReset}
+		broken := b.failing("delete", errReset)
 		write(t, createonly.New(broken), 1, createonly.Keep+5)
 		require.Len(t, b.names(), createonly.Keep+5)
 		write(t, createonly.New(b), createonly.Keep+6, createonly.Keep+6)
@@ -288,8 +283,14 @@ func TestProcessesThatEndAfterAWrite(t *testing.T) {
 		b := newBucket()
 		etag := ""
 		for n := range 10 * createonly.Keep {
-			process := &mortal{bucket: b}
-			s := createonly.New(process)
+			var ended atomic.Bool
+			s := createonly.New(b.on("delete", func(ctx context.Context, send func(context.Context) error) error {
+				time.Sleep(time.Second)
+				if ended.Load() {
+					return errReset // it is not sent
+				}
+				return send(ctx)
+			}))
 			var err error
 			if n == 0 {
 				etag, err = s.PutIfNoneMatch(t.Context(), key, []byte("x"))
@@ -297,7 +298,7 @@ func TestProcessesThatEndAfterAWrite(t *testing.T) {
 				etag, err = s.PutIfMatch(t.Context(), key, fmt.Append(nil, n), etag)
 			}
 			require.NoError(t, err)
-			process.ended.Store(true)
+			ended.Store(true)
 			require.LessOrEqual(t, len(b.names()), 2*createonly.Keep+1)
 		}
 		time.Sleep(time.Minute) // for the last ones
@@ -309,8 +310,8 @@ func TestDeletesThatHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBucket()
 		hang := make(chan struct{})
-		s := createonly.New(&lateDeletes{bucket: b, land: hang})
-		etag := write(t, createonly.New(&noDeletes{b, errReset}), 1, 100)[100]
+		s := createonly.New(lateDeletes(b, hang))
+		etag := write(t, createonly.New(b.failing("delete", errReset)), 1, 100)[100]
 		ctx := testctx.Within(t, time.Second)
 		began := time.Now()
 		_, err := s.PutIfMatch(ctx, key, []byte("version 101"), etag)
@@ -332,11 +333,16 @@ func TestDeletesThatAreLeftUndoneAreTold(t *testing.T) {
 		"one is lost":   {createonly.Keep + 1, refuseDeletes(errReset), ""},
 		"one is denied": {createonly.Keep + 1, refuseDeletes(denied), "denied"},
 		"many are lost": {40, refuseDeletes(errReset), "connection reset"},
-		"many hang":     {40, func(b *bucket) createonly.Objects { return &hangingDeletes{b} }, "not ended after 10s"},
+		"many hang": {40, func(b *bucket) createonly.Objects {
+			return b.on("delete", func(ctx context.Context, _ func(context.Context) error) error {
+				<-ctx.Done()
+				return ctx.Err()
+			})
+		}, "not ended after 10s"},
 		"many hang, and for longer than told": {40, func(b *bucket) createonly.Objects {
 			land := make(chan struct{})
 			time.AfterFunc(time.Minute, func() { close(land) })
-			return &lateDeletes{b, land}
+			return lateDeletes(b, land)
 		}, "not ended after 10s"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -345,7 +351,7 @@ func TestDeletesThatAreLeftUndoneAreTold(t *testing.T) {
 			slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
 			defer slog.SetDefault(before)
 			b := newBucket()
-			etag := write(t, createonly.New(&noDeletes{b, errReset}), 1, c.versions-1)[c.versions-1]
+			etag := write(t, createonly.New(b.failing("delete", errReset)), 1, c.versions-1)[c.versions-1]
 			synctest.Wait() // for the sweeps, which log
 			log.Reset()
 			_, err := createonly.New(c.objects(b)).PutIfMatch(t.Context(), key, []byte("x"), etag)
@@ -370,37 +376,8 @@ func TestDeletesThatAreLeftUndoneAreTold(t *testing.T) {
 }
 
 func refuseDeletes(err error) func(*bucket) createonly.Objects {
-	return func(b *bucket) createonly.Objects { return &noDeletes{b, err} }
+	return func(b *bucket) createonly.Objects { return b.failing("delete", err) }
 }
-
-type hangingDeletes struct{ *bucket }
-
-func (*hangingDeletes) Delete(ctx context.Context, _ string) error {
-	<-ctx.Done()
-	return ctx.Err()
-}
-
-// mortal is the bucket of a process. A delete takes a second, and is not sent if the process has
-// ended by then.
-type mortal struct {
-	*bucket
-	ended atomic.Bool
-}
-
-func (m *mortal) Delete(ctx context.Context, name string) error {
-	time.Sleep(time.Second)
-	if m.ended.Load() {
-		return errReset
-	}
-	return m.bucket.Delete(ctx, name)
-}
-
-type noDeletes struct {
-	*bucket
-	err error
-}
-
-func (n *noDeletes) Delete(context.Context, string) error { return n.err }
 
 func TestTwoWhoCreateTheSameVersion(t *testing.T) {
 	b := newBucket()
@@ -611,7 +588,8 @@ func TestWhatFailsAfterACreateIsNotFinal(t *testing.T) {
 	s := createonly.New(b)
 	etag, err := s.PutIfNoneMatch(t.Context(), key, []byte("version 1"))
 	require.NoError(t, err)
-	denied := &noList{b, fmt.Errorf("%w: access denied", leasehold.ErrPermanent)}
+	why := fmt.Errorf("%w: access denied", leasehold.ErrPermanent)
+	denied := b.failing("list", why)
 	_, err = createonly.New(denied).PutIfMatch(t.Context(), key, []byte("version 2"), etag)
 	requireUnknown(t, err)
 	require.ErrorContains(t, err, "access denied")
@@ -621,30 +599,21 @@ func TestWhatFailsAfterACreateIsNotFinal(t *testing.T) {
 
 	o, err := s.Get(t.Context(), key)
 	require.NoError(t, err)
-	refused := &noCreate{b, fmt.Errorf("%w: access denied", leasehold.ErrPermanent)}
-	_, err = createonly.New(refused).PutIfMatch(t.Context(), key, []byte("version 3"), o.ETag)
+	_, err = createonly.New(b.failing("create", why)).PutIfMatch(t.Context(), key, []byte("version 3"), o.ETag)
 	require.ErrorIs(t, err, leasehold.ErrPermanent, "the create itself")
 }
-
-type noList struct {
-	*bucket
-	err error
-}
-
-func (n *noList) List(context.Context, string) ([]string, error) { return nil, n.err }
-
-type noCreate struct {
-	*bucket
-	err error
-}
-
-func (n *noCreate) Create(context.Context, string, []byte) error { return n.err }
 
 // A lock whose LIST is refused once, after its create, has the lock or gives it back.
 func TestALockWhoseListIsRefusedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBucket()
-		once := &refusedOnce{bucket: b, after: 3}
+		lists := 0
+		once := b.on("list", func(ctx context.Context, send func(context.Context) error) error {
+			if lists++; lists == 3 {
+				return fmt.Errorf("%w: access denied", leasehold.ErrPermanent)
+			}
+			return send(ctx)
+		})
 		lock, err := leasehold.NewLock(createonly.New(once), key, leasehold.WithLogger(slog.New(slog.DiscardHandler)))
 		require.NoError(t, err)
 		lease, err := lock.TryAcquire(t.Context())
@@ -653,23 +622,10 @@ func TestALockWhoseListIsRefusedOnce(t *testing.T) {
 	})
 }
 
-// refusedOnce refuses the LIST after so many others.
-type refusedOnce struct {
-	*bucket
-	after int
-}
-
-func (r *refusedOnce) List(ctx context.Context, prefix string) ([]string, error) {
-	if r.after--; r.after == 0 {
-		return nil, fmt.Errorf("%w: access denied", leasehold.ErrPermanent)
-	}
-	return r.bucket.List(ctx, prefix)
-}
-
 // Folders that a console has made are no versions, and a name that two pages show is one version.
 func TestAListWithFoldersAndRepetitions(t *testing.T) {
 	b := newBucket()
-	s := createonly.New(&repeating{b})
+	s := createonly.New(b.listing(func(names []string) []string { return append(names, names...) }))
 	lock, err := leasehold.NewLock(s, key)
 	require.NoError(t, err)
 	for range createonly.Keep {
@@ -683,46 +639,22 @@ func TestAListWithFoldersAndRepetitions(t *testing.T) {
 	require.Contains(t, b.names(), key+"/.leasehold-versions/")
 }
 
-type repeating struct{ *bucket }
-
-func (r *repeating) List(ctx context.Context, prefix string) ([]string, error) {
-	names, err := r.bucket.List(ctx, prefix)
-	return append(names, names...), err
-}
-
 // A LIST that is not of one instant may miss what was deleted during it, and then it is no gap.
 func TestAListThatIsNotOfOneInstant(t *testing.T) {
 	onBucket(t, func(t *testing.T, b *bucket, s *createonly.Store) {
 		write(t, s, 1, 30)
-		once := &torn{bucket: b, write: func() { write(t, s, 31, 33) }}
+		torn := false
+		once := b.listing(func(names []string) []string {
+			if torn {
+				return names
+			}
+			torn = true
+			write(t, s, 31, 33) // so that it does not show what this deletes
+			there := b.names()
+			return slices.DeleteFunc(names, func(name string) bool { return !slices.Contains(there, name) })
+		})
 		mustHold(t, createonly.New(once), "version 33")
 	})
-}
-
-// torn writes during its first LIST, which shows what was there before, but not what has been
-// deleted.
-type torn struct {
-	*bucket
-	write func()
-}
-
-func (l *torn) List(ctx context.Context, prefix string) ([]string, error) {
-	names, err := l.bucket.List(ctx, prefix)
-	if write := l.write; write != nil {
-		l.write = nil
-		write()
-		there := l.names()
-		var left []string
-		for _, name := range names {
-			for _, now := range there {
-				if now == name {
-					left = append(left, name)
-				}
-			}
-		}
-		return left, err
-	}
-	return names, err
 }
 
 // A version that a LIST has shown may be another one when it is read: it has been deleted, and a
@@ -738,11 +670,11 @@ func TestAReadThatMeetsASleeper(t *testing.T) {
 					write(t, s, 7, 6+newer)
 				}
 			}
-			between := &slowRead{bucket: b, before: func() {
-				asleep := createonly.New(&slow{bucket: b, before: others})
+			between := around(b, "get", func() {
+				asleep := createonly.New(around(b, "create", others, nothing))
 				_, err := asleep.PutIfMatch(t.Context(), key, []byte("woken"), base)
 				require.Error(t, err)
-			}}
+			}, nothing)
 			mustRead := fmt.Sprint("version ", 6)
 			if newer >= createonly.Keep {
 				mustRead = fmt.Sprint("version ", 6+newer)
@@ -756,42 +688,25 @@ func TestAReadThatMeetsASleeper(t *testing.T) {
 func TestAReadThatIsAlwaysOvertaken(t *testing.T) {
 	onBucket(t, func(t *testing.T, b *bucket, s *createonly.Store) {
 		write(t, s, 1, 1)
-		always := &slowRead{bucket: b, last: 1, again: true}
-		always.before = func() {
-			write(t, s, always.last+1, always.last+createonly.Keep)
-			always.last += createonly.Keep
-		}
+		last := 1
+		always := b.on("get", func(ctx context.Context, send func(context.Context) error) error {
+			write(t, s, last+1, last+createonly.Keep)
+			last += createonly.Keep
+			return send(ctx)
+		})
 		b.counted()
 		_, err := createonly.New(always).Get(t.Context(), key)
 		requireUnknown(t, err)
 		require.ErrorContains(t, err, "others have written 16 versions or more")
-		require.Equal(t, 1+4*createonly.Keep, always.last)
+		require.Equal(t, 1+4*createonly.Keep, last)
 	})
-}
-
-// slowRead calls before ahead of its first GET, or of each.
-type slowRead struct {
-	*bucket
-	before func()
-	again  bool
-	last   int
-}
-
-func (s *slowRead) Get(ctx context.Context, name string) ([]byte, error) {
-	if before := s.before; before != nil {
-		if !s.again {
-			s.before = nil
-		}
-		before()
-	}
-	return s.bucket.Get(ctx, name)
 }
 
 // What a LIST shows and no GET finds is not a key without an object, for which a lock would begin
 // anew.
 func TestAVersionThatCannotBeRead(t *testing.T) {
 	b := newBucket()
-	s := createonly.New(unreadable{b})
+	s := createonly.New(b.failing("get", leasehold.ErrNotExist))
 	_, err := s.PutIfNoneMatch(t.Context(), key, []byte("x"))
 	require.NoError(t, err)
 	_, err = s.Get(t.Context(), key)
@@ -801,18 +716,18 @@ func TestAVersionThatCannotBeRead(t *testing.T) {
 	require.Equal(t, []string{object(1)}, b.names())
 }
 
-type unreadable struct{ *bucket }
-
-func (unreadable) Get(context.Context, string) ([]byte, error) { return nil, leasehold.ErrNotExist }
-
 // A LIST that is cut off shows the highest versions only if it is in the order of names.
 func TestAListThatIsCutOff(t *testing.T) {
 	b := newBucket()
 	for n := range 3 * createonly.Listed {
 		b.put(object(n+1), fmt.Append(nil, "version ", n+1))
 	}
-	mustHold(t, createonly.New(&pages{bucket: b, sorted: true}), "version 3000")
-	_, err := createonly.New(&pages{bucket: b}).Get(t.Context(), key)
+	mustHold(t, createonly.New(b.listing(page)), "version 3000")
+	_, err := createonly.New(b.listing(func(names []string) []string {
+		names = page(names)
+		slices.Reverse(names)
+		return names
+	})).Get(t.Context(), key)
 	require.ErrorIs(t, err, leasehold.ErrUnsafeStore)
 	require.ErrorContains(t, err, "more than 1000 versions have not been deleted")
 }
@@ -821,7 +736,7 @@ func TestAListThatIsCutOff(t *testing.T) {
 func TestManyVersionsInNoOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBucket()
-		broken := createonly.New(&noDeletes{b, errReset})
+		broken := createonly.New(b.failing("delete", errReset))
 		etag := write(t, broken, 1, createonly.Listed-1)[createonly.Listed-1]
 		_, err := broken.PutIfMatch(t.Context(), key, []byte("version 1000"), etag)
 		requireUnknown(t, err)
@@ -838,19 +753,10 @@ func TestManyVersionsInNoOrder(t *testing.T) {
 	})
 }
 
-// pages lists one page.
-type pages struct {
-	*bucket
-	sorted bool
-}
-
-func (p *pages) List(ctx context.Context, prefix string) ([]string, error) {
-	names, err := p.bucket.List(ctx, prefix)
+// page is the first page of a LIST.
+func page(names []string) []string {
 	slices.Sort(names)
-	if names = names[:createonly.Listed]; !p.sorted {
-		slices.Reverse(names)
-	}
-	return names, err
+	return names[:createonly.Listed]
 }
 
 func TestWrongArguments(t *testing.T) {
@@ -986,7 +892,7 @@ func TestRequests(t *testing.T) {
 func TestDeletesThatAreNotAllowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBucket()
-		write(t, createonly.New(&noDeletes{b, fmt.Errorf("%w: access denied", leasehold.ErrPermanent)}), 1, 60)
+		write(t, createonly.New(b.failing("delete", fmt.Errorf("%w: access denied", leasehold.ErrPermanent))), 1, 60)
 		require.Len(t, b.names(), 60)
 	})
 }
@@ -1002,7 +908,7 @@ func TestALossyNetwork(t *testing.T) {
 			ctx := testctx.Within(t, 30*time.Minute)
 			var wg sync.WaitGroup
 			for i := range uint64(3) {
-				l := &lossy{bucket: b, random: rand.New(rand.NewPCG(seed, i)), late: time.Minute}
+				l := lossy(b, rand.New(rand.NewPCG(seed, i)))
 				lock, err := leasehold.NewLock(createonly.New(l), key, leasehold.WithTTL(4*time.Second),
 					leasehold.WithLogger(slog.New(slog.DiscardHandler)))
 				require.NoError(t, err)

@@ -22,35 +22,8 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/internal/testkit/testopt"
+	"github.com/leasehold-go/leasehold/internal/testkit/teststore"
 )
-
-// pushing is the Store value of one process. It counts reads, and tells the lock of another process
-// of each write.
-type pushing struct {
-	leasehold.Store
-	reads atomic.Int64
-	wake  func()
-	cut   atomic.Bool // the process has crashed
-}
-
-func (p *pushing) Get(ctx context.Context, key string) (leasehold.Object, error) {
-	p.reads.Add(1)
-	return p.Store.Get(ctx, key)
-}
-
-func (p *pushing) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
-	defer p.wake()
-	return p.Store.PutIfNoneMatch(ctx, key, body)
-}
-
-func (p *pushing) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
-	if p.cut.Load() {
-		<-ctx.Done()
-		return "", ctx.Err()
-	}
-	defer p.wake()
-	return p.Store.PutIfMatch(ctx, key, body, etag)
-}
 
 // seeded is the clock of the machine with random numbers that are the same in each run.
 type seeded struct {
@@ -74,14 +47,21 @@ func withSeed(seed, purpose uint64) leasehold.Option {
 func waited(t *testing.T, seed uint64, ttl, poll time.Duration, push, crash bool) (reads float64, free time.Duration) {
 	synctest.Test(t, func(t *testing.T) {
 		objects := leasehold.NewMemStore()
-		ours := &pushing{Store: objects, wake: func() {}}
+		ours := teststore.New(objects, nil)
 		candidate, err := leasehold.NewLock(ours, "locks/a", leasehold.WithTTL(ttl), leasehold.WithPollInterval(poll),
 			withSeed(seed, 1), leasehold.WithLogger(slog.New(slog.DiscardHandler)))
 		require.NoError(t, err)
-		theirs := &pushing{Store: objects, wake: func() {}}
-		if push {
-			theirs.wake = candidate.Wake
-		}
+		var crashed atomic.Bool
+		theirs := teststore.New(objects, func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
+			if r.Op == teststore.Update && crashed.Load() {
+				<-ctx.Done()
+				return leasehold.Object{}, ctx.Err()
+			}
+			if r.Puts() && push {
+				defer candidate.Wake()
+			}
+			return r.Send(ctx)
+		})
 		holder, err := leasehold.NewLock(theirs, "locks/a", leasehold.WithTTL(ttl), withSeed(seed, 2),
 			leasehold.WithLogger(slog.New(slog.DiscardHandler)))
 		require.NoError(t, err)
@@ -96,13 +76,13 @@ func waited(t *testing.T, seed uint64, ttl, poll time.Duration, push, crash bool
 			acquired <- err
 		}()
 		time.Sleep(time.Minute)
-		before := ours.reads.Load()
+		before := ours.Sent(teststore.Get)
 		time.Sleep(10 * time.Minute)
-		reads = float64(ours.reads.Load()-before) / 10
+		reads = float64(ours.Sent(teststore.Get)-before) / 10
 		time.Sleep(time.Duration(rand.New(rand.NewPCG(seed, 3)).Int64N(int64(poll))))
 		since := time.Now()
 		if crash {
-			theirs.cut.Store(true)
+			crashed.Store(true)
 			since = lease.Record().RenewedAt
 		} else {
 			require.NoError(t, lease.Release(t.Context()))

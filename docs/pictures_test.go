@@ -20,10 +20,12 @@ func TestPictures(t *testing.T) {
 		return string(text)
 	}
 	style, colour := regexp.MustCompile(`(?s)<style>.*</style>`), regexp.MustCompile(`#[0-9a-f]{3,6}\b`)
-	paths, err := filepath.Glob("pictures/*.svg")
+	paths, err := filepath.Glob("*/*.svg") // img has what bench/report renders
 	require.NoError(t, err)
 	shown := make(map[string]bool)
-	for page, prefix := range map[string]string{"../README.md": "docs/", "concepts.md": ""} {
+	for page, prefix := range map[string]string{
+		"../README.md": "docs/", "concepts.md": "", "performance.md": "", "evidence/performance-tables.md": "../",
+	} {
 		picture := regexp.MustCompile(`<picture><source media="\(prefers-color-scheme: dark\)" ` +
 			`srcset="(.*)-dark\.svg">\n<img src="(.*)\.svg" alt="[^"]+"></picture>`)
 		for _, m := range picture.FindAllStringSubmatch(read(page), -1) {

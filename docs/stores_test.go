@@ -24,6 +24,7 @@ import (
 	"github.com/leasehold-go/leasehold/createonly"
 	"github.com/leasehold-go/leasehold/fenced"
 	"github.com/leasehold-go/leasehold/internal/testkit/fakes3"
+	"github.com/leasehold-go/leasehold/internal/testkit/teststore"
 )
 
 // The function tigris is in integrations.md, word for word.
@@ -68,41 +69,6 @@ func TestTigris(t *testing.T) {
 	}
 }
 
-// rateLimited accepts one write a second to each object, and fails the others as S3Store fails with
-// a 429: temporarily.
-type rateLimited struct {
-	leasehold.Store
-	mu              sync.Mutex
-	last            map[string]time.Time
-	writes, refused int
-}
-
-func (r *rateLimited) admit(key string) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.writes++
-	if last, ok := r.last[key]; ok && time.Since(last) < time.Second {
-		r.refused++
-		return errors.New("429 Too Many Requests")
-	}
-	r.last[key] = time.Now()
-	return nil
-}
-
-func (r *rateLimited) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
-	if err := r.admit(key); err != nil {
-		return "", err
-	}
-	return r.Store.PutIfNoneMatch(ctx, key, body)
-}
-
-func (r *rateLimited) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
-	if err := r.admit(key); err != nil {
-		return "", err
-	}
-	return r.Store.PutIfMatch(ctx, key, body, etag)
-}
-
 // The figures of integrations.md for Cloudflare R2: an hour of one holder.
 func TestRateLimit(t *testing.T) {
 	for _, tc := range []struct {
@@ -118,7 +84,22 @@ func TestRateLimit(t *testing.T) {
 		{ttl: 15 * time.Second, writes: 740},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			store := &rateLimited{Store: leasehold.NewMemStore(), last: map[string]time.Time{}}
+			var mu sync.Mutex // guards last and refusals
+			var last time.Time
+			refusals, mem := 0, leasehold.NewMemStore()
+			// One write a second. The others fail as S3Store fails with a 429: temporarily.
+			store := teststore.New(mem, func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
+				if r.Puts() {
+					mu.Lock()
+					defer mu.Unlock()
+					if time.Since(last) < time.Second {
+						refusals++
+						return leasehold.Object{}, errors.New("429 Too Many Requests")
+					}
+					last = time.Now()
+				}
+				return r.Send(ctx)
+			})
 			var losses atomic.Int64 // leases are lost on the goroutines of timers
 			lock, err := leasehold.NewLock(store, "locks/report", leasehold.WithTTL(tc.ttl),
 				leasehold.WithLogger(slog.New(slog.DiscardHandler)),
@@ -136,9 +117,10 @@ func TestRateLimit(t *testing.T) {
 					return nil
 				})
 			}
-			store.mu.Lock()
-			writes, share, lost := store.writes, float64(store.refused)/float64(store.writes), int(losses.Load())
-			store.mu.Unlock()
+			mu.Lock()
+			writes, lost := store.Sent(teststore.Puts...), int(losses.Load())
+			share := float64(refusals) / float64(writes)
+			mu.Unlock()
 			t.Logf("TTL %v: %d leases lost, %d writes, %.2f of them refused", tc.ttl, lost, writes, share)
 			if tc.lost == 0 {
 				require.Zero(t, lost)

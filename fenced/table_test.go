@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,31 +13,9 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/testkit/fencedtest"
+	"github.com/leasehold-go/leasehold/internal/testkit/teststore"
 	"github.com/leasehold-go/leasehold/locktable"
 )
-
-// cuttable is a store of a table that can be cut off.
-type cuttable struct {
-	leasehold.Store
-	cut atomic.Bool
-}
-
-func (c *cuttable) Get(ctx context.Context, key string) (leasehold.Object, error) {
-	if c.cut.Load() {
-		return leasehold.Object{}, errors.New("cut off")
-	}
-	return c.Store.Get(ctx, key)
-}
-
-func (c *cuttable) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
-	if c.cut.Load() {
-		return "", errors.New("cut off")
-	}
-	return c.Store.PutIfMatch(ctx, key, body, etag)
-}
-
-// Describe passes on that nothing needs to try the store.
-func (c *cuttable) Describe() leasehold.StoreInfo { return leasehold.Describe(c.Store) }
 
 // TestTokensOfATable moves a lock of a table between two processes: by a crash, and by a graceful
 // end. Another lock takes revisions in between, so the tokens have gaps.
@@ -74,13 +51,14 @@ func TestTokensOfATable(t *testing.T) {
 		put := func(ctx context.Context, lease *locktable.Lease, body string) error {
 			return f.Put(ctx, lease.Token(), object, strings.NewReader(body))
 		}
-		connection := &cuttable{Store: mem}
+		connection := teststore.New(mem, nil)
+		connection.Info = leasehold.Describe(mem) // nothing needs to try the store
 		a, _ := process(connection, "a")
 		b, endB := process(mem, "b")
 		first := lead(a)
 		require.NoError(t, put(first.Context(), first, "of a"))
 
-		connection.cut.Store(true)
+		connection.Fail(errors.New("cut off"))
 		second := lead(b)
 		require.Greater(t, second.Token(), first.Token())
 		require.ErrorIs(t, put(first.Context(), first, "late"), context.Canceled,
@@ -88,7 +66,7 @@ func TestTokensOfATable(t *testing.T) {
 		require.ErrorIs(t, put(t.Context(), first, "late"), leasehold.ErrFenced)
 		require.NoError(t, put(second.Context(), second, "of b"))
 
-		connection.cut.Store(false)
+		connection.Fail(nil)
 		time.Sleep(time.Minute) // a has a new term
 		endB()
 		third := lead(a)

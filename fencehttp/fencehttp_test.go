@@ -23,6 +23,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/fencehttp"
+	"github.com/leasehold-go/leasehold/internal/testkit/teststore"
 )
 
 func byPath(r *http.Request) string { return strings.TrimPrefix(r.URL.Path, "/") }
@@ -753,43 +754,20 @@ func TestMarks(t *testing.T) {
 	require.Equal(t, uint64(16), highest)
 }
 
-// script is a store with scripted answers, which counts its calls.
-type script struct {
-	leasehold.Store
-	calls    int
-	get, put func() error
-}
-
-func (s *script) Get(ctx context.Context, key string) (leasehold.Object, error) {
-	s.calls++
-	if s.get != nil {
-		return leasehold.Object{}, s.get()
-	}
-	return s.Store.Get(ctx, key)
-}
-
-func (s *script) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
-	s.calls++
-	if err := s.put(); err != nil {
-		return "", err
-	}
-	return s.Store.PutIfNoneMatch(ctx, key, body)
-}
-
 func TestStoreMarksEnd(t *testing.T) {
-	raise := func(ctx context.Context, s *script, token uint64) (uint64, error) {
-		s.Store = leasehold.NewMemStore()
+	raise := func(ctx context.Context, s leasehold.Store, token uint64) (uint64, error) {
 		return fencehttp.NewStoreMarks(s, "marks/").Raise(ctx, "a", token)
 	}
-	always := func(err error) func() error { return func() error { return err } }
 
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		s := &script{get: always(leasehold.ErrNotExist), put: always(leasehold.ErrPreconditionFailed)}
+		s := teststore.New(leasehold.NewMemStore(), nil)
+		s.Fail(leasehold.ErrNotExist, teststore.Get)
+		s.Fail(leasehold.ErrPreconditionFailed, teststore.Create)
 		_, err := raise(t.Context(), s, 1) // Get says "missing" and PutIfNoneMatch says "exists", forever
 		require.ErrorIs(t, err, leasehold.ErrPreconditionFailed)
 		require.ErrorContains(t, err, `leasehold: fencing mark "marks/a": could not be raised in 8 tries: `)
-		require.Equal(t, 16, s.calls)
+		require.Equal(t, 16, s.Sent())
 		require.Less(t, time.Since(began), 3*time.Second)
 		require.Greater(t, time.Since(began), time.Second)
 
@@ -801,36 +779,40 @@ func TestStoreMarksEnd(t *testing.T) {
 		require.Equal(t, 100*time.Millisecond, time.Since(began))
 
 		// After a write whose outcome is unknown, the next read tells.
-		lost := 0
-		s = &script{put: func() error {
-			if lost++; lost == 1 {
-				return errors.New("connection reset")
+		lost, mem := 0, leasehold.NewMemStore()
+		s = teststore.New(mem, func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
+			if r.Op == teststore.Create {
+				if lost++; lost == 1 {
+					return leasehold.Object{}, errors.New("connection reset")
+				}
 			}
-			return nil
-		}}
+			return r.Send(ctx)
+		})
 		highest, err := raise(t.Context(), s, 1)
 		require.NoError(t, err)
 		require.Equal(t, uint64(1), highest)
-		require.Equal(t, 4, s.calls)
+		require.Equal(t, 4, s.Sent())
 
-		for _, s := range []*script{
-			{get: always(errors.New("no route to host"))}, // the client tries again
-			{put: always(leasehold.ErrPermanent)},
-			{put: always(leasehold.ErrUnsafeStore)},
+		for err, op := range map[error]teststore.Op{
+			errors.New("no route to host"): teststore.Get, // the client tries again
+			leasehold.ErrPermanent:         teststore.Create,
+			leasehold.ErrUnsafeStore:       teststore.Create,
 		} {
+			s := teststore.New(leasehold.NewMemStore(), nil)
+			s.Fail(err, op)
 			began := time.Now()
 			_, err := raise(t.Context(), s, 1)
 			require.Error(t, err)
-			require.LessOrEqual(t, s.calls, 2)
+			require.LessOrEqual(t, s.Sent(), 2)
 			require.Zero(t, time.Since(began))
 		}
 	})
 
 	for _, token := range []uint64{0, 1 << 53} { // as marks these would shut out every lease
-		s := &script{}
+		s := teststore.New(leasehold.NewMemStore(), nil)
 		_, err := raise(t.Context(), s, token)
 		require.ErrorContains(t, err, "was not issued by a lock")
-		require.Zero(t, s.calls)
+		require.Zero(t, s.Sent())
 	}
 	for _, body := range []string{"{}", `{"token": 9007199254740992}`, `{"token": -1}`, "<html>"} {
 		mem := leasehold.NewMemStore()

@@ -18,6 +18,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/gocronlock"
+	"github.com/leasehold-go/leasehold/internal/testkit/teststore"
 )
 
 // process is a gocron scheduler with its own locker.
@@ -171,27 +172,8 @@ func TestTheSameJobWithAnotherValueInItsContext(t *testing.T) {
 	}
 }
 
-// overtaken is a store on which another client always writes first, and has released again before
-// the next read.
-type overtaken struct {
-	leasehold.Store
-	n int
-}
-
-func (o *overtaken) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
-	o.n++
-	_, err := o.Store.PutIfNoneMatch(ctx, key, fmt.Appendf(nil, `{"expires_at":0,"token":%d}`, o.n))
-	return "", errors.Join(err, leasehold.ErrPreconditionFailed)
-}
-
-func (o *overtaken) PutIfMatch(ctx context.Context, key string, _ []byte, etag string) (string, error) {
-	o.n++
-	_, err := o.Store.PutIfMatch(ctx, key, fmt.Appendf(nil, `{"expires_at":0,"token":%d}`, o.n), etag)
-	return "", errors.Join(err, leasehold.ErrPreconditionFailed)
-}
-
 func TestLostRaceIsHeld(t *testing.T) {
-	_, err := newLocker(t, &overtaken{Store: leasehold.NewMemStore()}).Lock(t.Context(), "job")
+	_, err := newLocker(t, teststore.Overtaken(leasehold.NewMemStore())).Lock(t.Context(), "job")
 	require.ErrorIs(t, err, leasehold.ErrHeld)
 	require.NotContains(t, err.Error(), "precondition")
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -16,6 +17,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/gocronlock"
 	"github.com/leasehold-go/leasehold/internal/testkit/testopt"
+	"github.com/leasehold-go/leasehold/internal/testkit/teststore"
 )
 
 const spacing = 30 * time.Second
@@ -170,30 +172,6 @@ func TestLongJobKeepsItsLock(t *testing.T) {
 	})
 }
 
-// counted counts requests.
-type counted struct {
-	leasehold.Store
-	reads, writes int
-}
-
-func (c *counted) Get(ctx context.Context, key string) (leasehold.Object, error) {
-	c.reads++
-	return c.Store.Get(ctx, key)
-}
-
-func (c *counted) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
-	c.writes++
-	return c.Store.PutIfNoneMatch(ctx, key, body)
-}
-
-// Describe says that the store is a known one, which a lock need not try.
-func (*counted) Describe() leasehold.StoreInfo { return leasehold.StoreInfo{Conditional: true} }
-
-func (c *counted) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
-	c.writes++
-	return c.Store.PutIfMatch(ctx, key, body, etag)
-}
-
 func TestAfterACrash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, mem := t.Context(), leasehold.NewMemStore()
@@ -224,11 +202,14 @@ func TestAfterACrash(t *testing.T) {
 func TestRequestsPerRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, mem := t.Context(), leasehold.NewMemStore()
-		stores := []*counted{{Store: mem}, {Store: mem}}
+		stores := []*teststore.Store{teststore.New(mem, nil), teststore.New(mem, nil)}
+		for _, s := range stores {
+			s.Info.Conditional = true
+		}
 		lockers := []*gocronlock.Locker{newLocker(t, stores[0]), newLocker(t, stores[1])}
 		requests := func(i int) [2]int {
-			defer func() { stores[i].reads, stores[i].writes = 0, 0 }()
-			return [2]int{stores[i].reads, stores[i].writes}
+			defer stores[i].Forget()
+			return [2]int{stores[i].Sent(teststore.Get), stores[i].Sent(teststore.Puts...)}
 		}
 		for slot, first := range []int{0, 0, 1} {
 			lock, err := lockers[first].Lock(ctx, "job")
@@ -245,28 +226,24 @@ func TestRequestsPerRun(t *testing.T) {
 }
 
 // between runs hook after the first read has got its reply.
-type between struct {
-	leasehold.Store
-	hook func()
-}
-
-func (b *between) Get(ctx context.Context, key string) (leasehold.Object, error) {
-	obj, err := b.Store.Get(ctx, key)
-	if hook := b.hook; hook != nil {
-		b.hook = nil
-		hook()
-	}
-	return obj, err
+func between(s leasehold.Store, hook func()) leasehold.Store {
+	first := sync.OnceFunc(hook)
+	return teststore.New(s, func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
+		if r.Op == teststore.Get {
+			defer first()
+		}
+		return r.Send(ctx)
+	})
 }
 
 func TestAnotherRunsTheSlotAfterTheFirstRead(t *testing.T) {
 	ctx, mem := t.Context(), leasehold.NewMemStore()
 	other := newLocker(t, mem)
-	slow := newLocker(t, &between{mem, func() {
+	slow := newLocker(t, between(mem, func() {
 		lock, err := other.Lock(ctx, "job")
 		require.NoError(t, err)
 		require.NoError(t, lock.Unlock(ctx))
-	}})
+	}))
 	_, err := slow.Lock(ctx, "job")
 	require.ErrorIs(t, err, gocronlock.ErrAlreadyRan)
 	lock, err := leasehold.NewLock(mem, slow.Key("job"))
@@ -279,7 +256,7 @@ func TestAnotherRunsTheSlotAfterTheFirstRead(t *testing.T) {
 func TestSlotIsTheTimeOfTheCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, mem := t.Context(), leasehold.NewMemStore()
-		l := newLocker(t, &between{mem, func() { time.Sleep(2 * time.Second) }})
+		l := newLocker(t, between(mem, func() { time.Sleep(2 * time.Second) }))
 		called := time.Now()
 		lock, err := l.Lock(ctx, "job")
 		require.NoError(t, err)
@@ -301,31 +278,18 @@ func TestBrokenClockDoesNotStopAJob(t *testing.T) {
 	})
 }
 
-// flaky fails updates on demand.
-type flaky struct {
-	leasehold.Store
-	fail atomic.Bool
-}
-
-func (*flaky) Describe() leasehold.StoreInfo { return leasehold.StoreInfo{MinTTL: time.Millisecond} }
-
-func (f *flaky) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
-	if f.fail.Load() {
-		return "", errors.New("unplugged")
-	}
-	return f.Store.PutIfMatch(ctx, key, body, etag)
-}
+var errUnplugged = errors.New("unplugged")
 
 func TestRunThatCannotBeNotedIsNotDone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &flaky{Store: testopt.NewMemStore(false, true)}
-		store.fail.Store(true)
+		store := teststore.New(testopt.NewMemStore(false, true), nil)
+		store.Fail(errUnplugged, teststore.Update)
 		l := newLocker(t, store)
 		_, err := l.Lock(t.Context(), "job")
 		require.ErrorIs(t, err, leasehold.ErrLost)
-		require.ErrorContains(t, err, "unplugged")
+		require.ErrorIs(t, err, errUnplugged)
 		require.Nil(t, l.Lease("job"))
-		store.fail.Store(false)
+		store.Fail(nil)
 		time.Sleep(time.Minute)
 		lock, err := newLocker(t, store).Lock(t.Context(), "job")
 		require.NoError(t, err)
@@ -335,14 +299,14 @@ func TestRunThatCannotBeNotedIsNotDone(t *testing.T) {
 
 func TestRunThatOutlivesItsLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, store := t.Context(), &flaky{Store: leasehold.NewMemStore()}
+		ctx, store := t.Context(), teststore.New(leasehold.NewMemStore(), nil)
 		l := newLocker(t, store)
 		stuck, err := l.Lock(ctx, "job")
 		require.NoError(t, err)
-		store.fail.Store(true)
+		store.Fail(errUnplugged, teststore.Update)
 		<-l.Lease("job").Context().Done()
 		require.False(t, l.Lease("job").Valid())
-		store.fail.Store(false)
+		store.Fail(nil)
 		time.Sleep(time.Minute)
 		next, err := l.Lock(ctx, "job")
 		require.NoError(t, err)

@@ -1,7 +1,6 @@
 package itest_test
 
 import (
-	"bufio"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -24,6 +23,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/azblobstore"
 	"github.com/leasehold-go/leasehold/internal/testkit/faultproxy"
+	"github.com/leasehold-go/leasehold/internal/testkit/testprocess"
 	"github.com/leasehold-go/leasehold/internal/testkit/testserver"
 	"github.com/leasehold-go/leasehold/internal/testkit/testsize"
 )
@@ -167,7 +167,7 @@ func elections(t *testing.T, env []string) {
 	file := filepath.Join(t.TempDir(), "tokens")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	type event struct {
-		from *exec.Cmd
+		from *testprocess.Process
 		text string
 	}
 	events := make(chan event, 64)
@@ -175,14 +175,11 @@ func elections(t *testing.T, env []string) {
 		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^$")
 		cmd.Env = append(env, "CANDIDATE_FILE="+file)
 		cmd.Stderr = os.Stderr
-		out, err := cmd.StdoutPipe()
-		require.NoError(t, err)
-		require.NoError(t, cmd.Start())
+		candidate := testprocess.Start(t, cmd)
 		go func() {
-			for lines := bufio.NewScanner(out); lines.Scan(); {
-				events <- event{cmd, lines.Text()}
+			for line := range candidate.Lines() {
+				events <- event{candidate, line}
 			}
-			_ = cmd.Wait() // killed
 		}()
 	}
 	// next waits for a line with that first word, and fails at any other.
@@ -204,10 +201,10 @@ func elections(t *testing.T, env []string) {
 	token := tokenOf(leader) // 1, unless an acquisition took longer than a TTL and was given back
 	for round := range testsize.Pick(4, 20) {
 		if round%2 == 0 {
-			require.NoError(t, leader.from.Process.Kill())
+			require.NoError(t, leader.from.Kill())
 			start()
 		} else {
-			require.NoError(t, leader.from.Process.Signal(syscall.SIGSTOP))
+			require.NoError(t, leader.from.Signal(syscall.SIGSTOP))
 		}
 		successor := next("leads")
 		require.NotSame(t, leader.from, successor.from)
@@ -215,7 +212,7 @@ func elections(t *testing.T, env []string) {
 		require.Greater(t, now, token)
 		token = now
 		if round%2 == 1 {
-			require.NoError(t, leader.from.Process.Signal(syscall.SIGCONT))
+			require.NoError(t, leader.from.Signal(syscall.SIGCONT))
 			over := next("stopped")
 			require.Same(t, leader.from, over.from)
 			require.Contains(t, over.text, leasehold.ErrLost.Error())

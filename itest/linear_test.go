@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,6 +21,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/testkit/faultproxy"
 	"github.com/leasehold-go/leasehold/internal/testkit/testserver"
 	"github.com/leasehold-go/leasehold/internal/testkit/testsize"
+	"github.com/leasehold-go/leasehold/internal/testkit/teststore"
 )
 
 // history records what concurrent clients have done, in porcupine's format.
@@ -441,30 +441,14 @@ func linearizableLock(t *testing.T, server string, open opened) {
 		ops, ambiguous, terms)
 }
 
-// writes counts the writes of a store.
-type writes struct {
-	leasehold.Store
-	n atomic.Int64
-}
-
-func (w *writes) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
-	w.n.Add(1)
-	return w.Store.PutIfMatch(ctx, key, body, etag)
-}
-
-func (w *writes) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
-	w.n.Add(1)
-	return w.Store.PutIfNoneMatch(ctx, key, body)
-}
-
-func (w *writes) Describe() leasehold.StoreInfo { return leasehold.Describe(w.Store) }
-
 // lockClient acquires a lock again and again, and then renews, releases or abandons it.
 func lockClient(t *testing.T, h *history, c int, store leasehold.Store, key string, random *rand.Rand) {
 	ctx := context.Background()
-	sent := &writes{Store: store}
+	counted := teststore.New(store, nil)
+	counted.Info = leasehold.Describe(store)
+	writes := func() int { return counted.Sent(teststore.Puts...) }
 	start := func() *leasehold.Lock {
-		lock, err := leasehold.NewLock(sent, key, leasehold.WithTTL(time.Second), leasehold.WithManualRenewal())
+		lock, err := leasehold.NewLock(counted, key, leasehold.WithTTL(time.Second), leasehold.WithManualRenewal())
 		assertNoError(t, err)
 		return lock
 	}
@@ -473,7 +457,7 @@ func lockClient(t *testing.T, h *history, c int, store leasehold.Store, key stri
 		var lease *leasehold.Lease
 		h.record(c, lockCall{op: "acquire"}, func() (any, bool) {
 			var err error
-			before := sent.n.Load()
+			before := writes()
 			if lease, err = lock.TryAcquire(ctx); err == nil {
 				return lockOutput{true, lease.Token()}, true
 			}
@@ -481,7 +465,7 @@ func lockClient(t *testing.T, h *history, c int, store leasehold.Store, key stri
 			switch {
 			case ok:
 				return lockOutput{false, held.Record.Token}, true
-			case sent.n.Load() == before:
+			case writes() == before:
 				return nothing{}, false
 			}
 			return nil, false

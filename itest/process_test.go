@@ -1,7 +1,6 @@
 package itest_test
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"crypto/sha256"
@@ -27,6 +26,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/azblobstore"
 	"github.com/leasehold-go/leasehold/createonly"
+	"github.com/leasehold-go/leasehold/internal/testkit/testprocess"
 	"github.com/leasehold-go/leasehold/internal/testkit/testserver"
 	"github.com/leasehold-go/leasehold/itest"
 )
@@ -121,19 +121,12 @@ func suspend(t *testing.T, store leasehold.Store, env []string) {
 	cmd := exec.CommandContext(minute(t), os.Args[0], "-test.run=^$")
 	cmd.Env = env
 	cmd.Stderr = os.Stderr
-	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	lines := bufio.NewScanner(out)
-	next := func() string {
-		require.True(t, lines.Scan(), "the holder printed no further line: %v", lines.Err())
-		return lines.Text()
-	}
+	holder := testprocess.Start(t, cmd)
 	// 1, unless this machine is so busy that a term is over before its write is answered.
 	var token uint64
-	_, err = fmt.Sscanf(next(), "token %d", &token)
+	_, err := fmt.Sscanf(holder.Says(t, ""), "token %d", &token)
 	require.NoError(t, err)
-	require.NoError(t, cmd.Process.Signal(syscall.SIGSTOP))
+	require.NoError(t, holder.Signal(syscall.SIGSTOP))
 
 	lock := newLock(t, store, leasehold.WithPollInterval(holderTTL/5)) // a TTL that a busy machine keeps
 	lease, err := lock.Acquire(minute(t))
@@ -142,12 +135,12 @@ func suspend(t *testing.T, store leasehold.Store, env []string) {
 	var fence leasehold.Fence
 	require.NoError(t, fence.Check(lease.Token()))
 
-	require.NoError(t, cmd.Process.Signal(syscall.SIGCONT))
-	require.Equal(t, "woke false", next())
-	require.Contains(t, next(), leasehold.ErrLost.Error())
-	require.Regexp(t, "^cause .*"+leasehold.ErrLost.Error(), next())
-	require.Regexp(t, "^release .*"+leasehold.ErrLost.Error(), next())
-	require.NoError(t, cmd.Wait())
+	require.NoError(t, holder.Signal(syscall.SIGCONT))
+	require.Equal(t, "woke false", holder.Says(t, ""))
+	require.Contains(t, holder.Says(t, ""), leasehold.ErrLost.Error())
+	require.Regexp(t, "^cause .*"+leasehold.ErrLost.Error(), holder.Says(t, ""))
+	require.Regexp(t, "^release .*"+leasehold.ErrLost.Error(), holder.Says(t, ""))
+	holder.Ends(t)
 	require.ErrorIs(t, fence.Check(token), leasehold.ErrFenced)
 	require.True(t, lease.Valid())
 	rec, err := lock.Inspect(t.Context())

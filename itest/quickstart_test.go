@@ -1,8 +1,6 @@
 package itest_test
 
 import (
-	"bufio"
-	"context"
 	"io/fs"
 	"net"
 	"net/http/httptest"
@@ -23,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/testkit/testprocess"
 	"github.com/leasehold-go/leasehold/internal/testkit/testserver"
 )
 
@@ -36,12 +35,14 @@ func TestElectorOfThePage(t *testing.T) {
 		bucket := server.Bucket(t)
 		env := quickStartEnv(t, server, bucket)
 		first := startQuickStart(t, program, env)
-		first.waitFor(t, `INFO leading token=1$`)
+		first.Says(t, `INFO leading token=1$`)
 		second := startQuickStart(t, program, env)
-		second.waitFor(t, `INFO leader .* token=1$`)
-		first.stop(t)
-		second.waitFor(t, `INFO leading token=2$`)
-		second.stop(t)
+		second.Says(t, `INFO leader .* token=1$`)
+		require.NoError(t, first.Signal(syscall.SIGTERM))
+		first.Ends(t)
+		second.Says(t, `INFO leading token=2$`)
+		require.NoError(t, second.Signal(syscall.SIGTERM))
+		second.Ends(t)
 
 		lock, err := leasehold.NewLock(leasehold.NewS3Store(server.Client(), bucket), "locks/reports")
 		require.NoError(t, err)
@@ -83,14 +84,14 @@ func TestQuickStart(t *testing.T) {
 	const clone = "git clone https://github.com/leasehold-go/leasehold && cd leasehold\n"
 	hello, found := strings.CutPrefix(blocks[0][1], clone)
 	require.True(t, found)
-	first := startInstance(t, shell(hello))
-	first.waitFor(t, `I alone work now, with token 1$`)
+	first := testprocess.Start(t, shell(hello))
+	first.Says(t, `I alone work now, with token 1$`)
 	began := time.Now()
-	second := startInstance(t, shell(hello))
-	second.waitFor(t, `I alone work now, with token 2$`)
+	second := testprocess.Start(t, shell(hello))
+	second.Says(t, `I alone work now, with token 2$`)
 	require.GreaterOrEqual(t, time.Since(began), 9*time.Second, "the second has waited for the first")
-	first.end(t)
-	second.end(t)
+	first.Ends(t)
+	second.Ends(t)
 
 	built := "go run github.com/versity/versitygw/cmd/versitygw@" + version + " "
 	require.Equal(t, 1, strings.Count(blocks[1][1], built))
@@ -114,11 +115,11 @@ func TestQuickStart(t *testing.T) {
 	require.NoError(t, os.Mkdir(reports, 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(reports, "main.go"),
 		[]byte(quickStartBlock(t, "go", "func main()")), 0o600))
-	elector := startInstance(t, shell(strings.ReplaceAll(quickStartBlock(t, "sh", "AWS_ENDPOINT_URL"),
+	elector := testprocess.Start(t, shell(strings.ReplaceAll(quickStartBlock(t, "sh", "AWS_ENDPOINT_URL"),
 		":7070", ":"+port)))
-	elector.waitFor(t, `INFO leading token=1$`)
-	require.NoError(t, syscall.Kill(-elector.cmd.Process.Pid, syscall.SIGINT)) // Ctrl-C reaches the whole group
-	elector.waitFor(t, `INFO lock released .* token=1$`)
+	elector.Says(t, `INFO leading token=1$`)
+	require.NoError(t, syscall.Kill(-elector.Pid, syscall.SIGINT)) // Ctrl-C reaches the whole group
+	elector.Says(t, `INFO lock released .* token=1$`)
 
 	// So does its test.
 	require.NoError(t, os.WriteFile(filepath.Join(reports, "main_test.go"),
@@ -210,54 +211,11 @@ func quickStartEnv(t *testing.T, server testserver.S3, bucket string) []string {
 	return env
 }
 
-// instance is a running copy of the quick start.
-type instance struct {
-	cmd   *exec.Cmd
-	lines *bufio.Scanner
-}
-
-func startQuickStart(t *testing.T, program string, env []string) *instance {
+func startQuickStart(t *testing.T, program string, env []string) *testprocess.Process {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	t.Cleanup(cancel)
-	cmd := exec.CommandContext(ctx, program)
+	cmd := exec.CommandContext(t.Context(), program)
 	cmd.Env = env
-	return startInstance(t, cmd)
-}
-
-func startInstance(t *testing.T, cmd *exec.Cmd) *instance {
-	t.Helper()
-	out, err := cmd.StderrPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	return &instance{cmd: cmd, lines: bufio.NewScanner(out)}
-}
-
-// waitFor reads what the instance logs until a line matches.
-func (i *instance) waitFor(t *testing.T, pattern string) {
-	t.Helper()
-	for i.lines.Scan() {
-		t.Log(i.lines.Text())
-		if regexp.MustCompile(pattern).MatchString(i.lines.Text()) {
-			return
-		}
-	}
-	require.Fail(t, "the instance ended before it logged a line that matches", pattern)
-}
-
-func (i *instance) stop(t *testing.T) {
-	t.Helper()
-	require.NoError(t, i.cmd.Process.Signal(syscall.SIGTERM))
-	i.end(t)
-}
-
-// end reads what the instance logs until it ends.
-func (i *instance) end(t *testing.T) {
-	t.Helper()
-	for i.lines.Scan() {
-		t.Log(i.lines.Text())
-	}
-	require.NoError(t, i.cmd.Wait())
+	return testprocess.Start(t, cmd)
 }
 
 // The embedded server of docs/stores.md is one that locks can use.

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/testkit/teststore"
 	"github.com/leasehold-go/leasehold/k8slock"
 )
 
@@ -23,12 +24,12 @@ func TestTakeoverAfterACrash(t *testing.T) {
 	for range trials {
 		synctest.Test(t, func(t *testing.T) {
 			mem, ref := leasehold.NewMemStore(), &referee{t: t}
-			plug := &cable{Store: mem}
+			plug := teststore.New(mem, nil)
 			leader := stand(t, ref, "leader", newLock(t, plug, k8slock.LeaseDuration))
 			next(t, time.Second, leader)
-			candidate := stand(t, ref, "candidate", newLock(t, &cable{Store: mem, ageOff: true}, k8slock.LeaseDuration))
+			candidate := stand(t, ref, "candidate", newLock(t, teststore.New(mem, ageless), k8slock.LeaseDuration))
 			time.Sleep(5*time.Minute + rand.N(k8slock.LeaseDuration))
-			plug.cut.Store(true) // to the others, a crash means that writes stop
+			plug.Fail(errUnplugged) // to the others, a crash means that writes stop
 			crash := time.Now()
 			next(t, 3*k8slock.LeaseDuration, candidate)
 			took = append(took, time.Since(crash))

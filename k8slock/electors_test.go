@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/testkit/teststore"
 	"github.com/leasehold-go/leasehold/k8slock"
 )
 
@@ -64,7 +65,7 @@ func TestSecondElectorOfALock(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for _, later := range []time.Duration{0, time.Nanosecond, 5 * time.Minute} {
 				synctest.Test(t, func(t *testing.T) {
-					plug, ref := &cable{Store: leasehold.NewMemStore()}, &referee{t: t}
+					plug, ref := teststore.New(leasehold.NewMemStore(), nil), &referee{t: t}
 					lock := newLock(t, plug, k8slock.LeaseDuration)
 					a := &noted{Lock: lock}
 					first := stand(t, ref, "first", lock, append(options, a.use)...)
@@ -81,9 +82,9 @@ func TestSecondElectorOfALock(t *testing.T) {
 					require.Empty(t, waiting.started)
 					require.Greater(t, refusals.count(sameLock), 10, "at each try: %q", refusals.errs)
 
-					plug.cut.Store(true) // the leader's renewals fail for a while, and it looks at the lock again
+					plug.Fail(errUnplugged) // the leader's renewals fail for a while, and it looks at the lock again
 					time.Sleep(25 * time.Second)
-					plug.cut.Store(false)
+					plug.Fail(nil)
 					time.Sleep(10 * time.Minute)
 					require.Empty(t, waiting.started)
 					require.EqualValues(t, 1, lock.Token(), "still the same term")

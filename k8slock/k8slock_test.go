@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,48 +17,17 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
 	"github.com/leasehold-go/leasehold/internal/testkit/testopt"
+	"github.com/leasehold-go/leasehold/internal/testkit/teststore"
 	"github.com/leasehold-go/leasehold/k8slock"
 )
 
-// cable is a store that can be unplugged. It counts reads and writes.
-type cable struct {
-	leasehold.Store
-	cut    atomic.Bool
-	reads  atomic.Int64
-	writes atomic.Int64
-	ageOff bool // the store reports no ages
-}
-
 var errUnplugged = errors.New("unplugged")
 
-func (c *cable) Describe() leasehold.StoreInfo { return leasehold.StoreInfo{MinTTL: time.Millisecond} }
-
-func (c *cable) Get(ctx context.Context, key string) (leasehold.Object, error) {
-	if c.cut.Load() {
-		return leasehold.Object{}, errUnplugged
-	}
-	c.reads.Add(1)
-	o, err := c.Store.Get(ctx, key)
-	if c.ageOff {
-		o.Age = 0
-	}
+// ageless answers requests without ages.
+func ageless(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
+	o, err := r.Send(ctx)
+	o.Age = 0
 	return o, err
-}
-
-func (c *cable) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
-	if c.cut.Load() {
-		return "", errUnplugged
-	}
-	c.writes.Add(1)
-	return c.Store.PutIfNoneMatch(ctx, key, body)
-}
-
-func (c *cable) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
-	if c.cut.Load() {
-		return "", errUnplugged
-	}
-	c.writes.Add(1)
-	return c.Store.PutIfMatch(ctx, key, body, etag)
 }
 
 // asked is the record that client-go writes when it acquires or renews.
@@ -74,6 +42,8 @@ var release = resourcelock.LeaderElectionRecord{LeaseDurationSeconds: 1}
 
 func TestNewRefusesBadInput(t *testing.T) {
 	mem := leasehold.NewMemStore()
+	slow := teststore.New(mem, nil)
+	slow.Info.MinTTL = 6 * time.Second
 	for _, c := range []struct {
 		name string
 		new  func() (*k8slock.Lock, error)
@@ -93,7 +63,7 @@ func TestNewRefusesBadInput(t *testing.T) {
 		},
 		{
 			"below the store's minimum",
-			func() (*k8slock.Lock, error) { return k8slock.New(slowStore{mem}, key, 5*time.Second) },
+			func() (*k8slock.Lock, error) { return k8slock.New(slow, key, 5*time.Second) },
 			"below 6s",
 		},
 		{"option", func() (*k8slock.Lock, error) {
@@ -107,10 +77,6 @@ func TestNewRefusesBadInput(t *testing.T) {
 		})
 	}
 }
-
-type slowStore struct{ leasehold.Store }
-
-func (slowStore) Describe() leasehold.StoreInfo { return leasehold.StoreInfo{MinTTL: 6 * time.Second} }
 
 func TestConfigIsWhatTheConstantsSay(t *testing.T) {
 	cfg := newLock(t, leasehold.NewMemStore(), k8slock.LeaseDuration).Config(leaderelection.LeaderCallbacks{
@@ -204,7 +170,9 @@ func TestForeignRecords(t *testing.T) {
 func TestErrorsReachClientGoAsTheyAre(t *testing.T) {
 	ctx, mem := t.Context(), leasehold.NewMemStore()
 	denied := fmt.Errorf("%w: they need s3:GetObject", leasehold.ErrPermanent)
-	lock := newLock(t, refusing{mem, denied}, time.Minute)
+	store := teststore.New(mem, nil)
+	store.Fail(denied, teststore.Get)
+	lock := newLock(t, store, time.Minute)
 	_, _, err := lock.Get(ctx)
 	require.False(t, apierrors.IsNotFound(err))
 	require.ErrorIs(t, err, leasehold.ErrPermanent)
@@ -220,23 +188,14 @@ func TestErrorsReachClientGoAsTheyAre(t *testing.T) {
 	require.False(t, apierrors.IsNotFound(err), "otherwise client-go would overwrite it")
 }
 
-type refusing struct {
-	leasehold.Store
-	err error
-}
-
-func (r refusing) Get(context.Context, string) (leasehold.Object, error) {
-	return leasehold.Object{}, r.err
-}
-
 func TestElectorThatDoesNotFitIsRefused(t *testing.T) {
-	c := &cable{Store: leasehold.NewMemStore()}
+	c := teststore.New(leasehold.NewMemStore(), nil)
 	lock := newLock(t, c, time.Minute)
 	err := lock.Create(t.Context(), asked(lock, 15*time.Second))
 	require.ErrorContains(t, err, "LeaseDuration of 1m0s, but the elector has 15 s")
 	err = lock.Create(t.Context(), resourcelock.LeaderElectionRecord{HolderIdentity: "else", LeaseDurationSeconds: 60})
 	require.ErrorContains(t, err, "use Lock.Identity")
-	require.Zero(t, c.reads.Load()+c.writes.Load(), "the refusals sent requests")
+	require.Zero(t, c.Sent(), "the refusals sent requests")
 }
 
 func TestTurnsOfLeading(t *testing.T) {
@@ -270,17 +229,17 @@ func TestTurnsOfLeading(t *testing.T) {
 }
 
 func TestCrash(t *testing.T) {
-	for _, ageOff := range []bool{false, true} {
-		bubble.Run(t, fmt.Sprintf("ageOff=%v", ageOff), func(t *testing.T) {
+	for name, do := range map[string]teststore.Do{"with ages": nil, "without ages": ageless} {
+		bubble.Run(t, name, func(t *testing.T) {
 			mem, ref := leasehold.NewMemStore(), &referee{t: t}
-			plug := &cable{Store: mem, ageOff: ageOff}
+			plug := teststore.New(mem, do)
 			first := stand(t, ref, "first", newLock(t, plug, k8slock.LeaseDuration))
 			_, token := next(t, time.Second, first)
-			second := stand(t, ref, "second", newLock(t, &cable{Store: mem, ageOff: ageOff}, k8slock.LeaseDuration))
+			second := stand(t, ref, "second", newLock(t, teststore.New(mem, do), k8slock.LeaseDuration))
 			time.Sleep(10*time.Minute + time.Second)
 			require.Empty(t, second.started)
 
-			plug.cut.Store(true)
+			plug.Fail(errUnplugged)
 			cut := time.Now()
 			cause := receive(t, first.ended, 2*k8slock.LeaseDuration, "the end of leading")
 			require.Less(t, time.Since(cut), k8slock.LeaseDuration)
@@ -403,39 +362,37 @@ func TestLeaseholdsOwnLockIsRespected(t *testing.T) {
 func TestRequestsPerMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem, ref := leasehold.NewMemStore(), &referee{t: t}
-		leading, waiting := &cable{Store: mem}, &cable{Store: mem}
+		leading, waiting := teststore.New(mem, nil), teststore.New(mem, nil)
 		next(t, time.Second, stand(t, ref, "leader", newLock(t, leading, k8slock.LeaseDuration)))
 		stand(t, ref, "waiting", newLock(t, waiting, k8slock.LeaseDuration))
-		leading.reads.Store(0)
-		leading.writes.Store(0)
+		leading.Forget()
 		const hours = 10
 		time.Sleep(hours * time.Hour)
-		t.Logf("a minute: leader %.2f reads, %.2f writes; candidate %.2f reads, %.2f writes",
-			float64(leading.reads.Load())/hours/60,
-			float64(leading.writes.Load())/hours/60, float64(waiting.reads.Load())/hours/60,
-			float64(waiting.writes.Load())/hours/60)
-		require.InDelta(t, 6, float64(leading.writes.Load())/hours/60, 0.1)
-		require.Zero(t, leading.reads.Load())
-		require.InDelta(t, 3.75, float64(waiting.reads.Load())/hours/60, 0.3)
-		require.Zero(t, waiting.writes.Load())
+		writes := float64(leading.Sent(teststore.Puts...)) / hours / 60
+		reads := float64(waiting.Sent(teststore.Get)) / hours / 60
+		t.Logf("a minute: leader %.2f writes; candidate %.2f reads", writes, reads)
+		require.InDelta(t, 6, writes, 0.1)
+		require.Zero(t, leading.Sent(teststore.Get))
+		require.InDelta(t, 3.75, reads, 0.3)
+		require.Zero(t, waiting.Sent(teststore.Puts...))
 	})
 }
 
 func TestCheck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		plug, ref := &cable{Store: leasehold.NewMemStore()}, &referee{t: t}
+		plug, ref := teststore.New(leasehold.NewMemStore(), nil), &referee{t: t}
 		lock := newLock(t, plug, time.Minute)
 		require.NoError(t, lock.Check(nil))
 		time.Sleep(time.Hour)
 		require.NoError(t, lock.Check(nil), "no request was sent yet")
-		plug.cut.Store(true)
+		plug.Fail(errUnplugged)
 		c := stand(t, ref, "pod", lock)
 		time.Sleep(119 * time.Second)
 		require.NoError(t, lock.Check(nil))
 		time.Sleep(time.Minute)
 		require.ErrorContains(t, lock.Check(nil), "no answer from the store")
 		require.ErrorIs(t, lock.Check(nil), errUnplugged)
-		plug.cut.Store(false)
+		plug.Fail(nil)
 		next(t, time.Minute, c)
 		require.NoError(t, lock.Check(nil))
 		c.stop()
@@ -451,33 +408,13 @@ func TestCheck(t *testing.T) {
 	})
 }
 
-// unwritable is a store whose writes fail, as with credentials that may only read.
-type unwritable struct {
-	leasehold.Store
-	err atomic.Pointer[error]
-}
-
-func (u *unwritable) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
-	if err := u.err.Load(); err != nil {
-		return "", *err
-	}
-	return u.Store.PutIfNoneMatch(ctx, key, body)
-}
-
-func (u *unwritable) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
-	if err := u.err.Load(); err != nil {
-		return "", *err
-	}
-	return u.Store.PutIfMatch(ctx, key, body, etag)
-}
-
 // client-go tries for ever, whatever the error is, so only Check says that nobody can lead.
 func TestCheckWhileNobodyCanLead(t *testing.T) {
 	denied := fmt.Errorf("%w: they need s3:PutObject", leasehold.ErrPermanent)
 	synctest.Test(t, func(t *testing.T) {
 		ref, mem := &referee{t: t}, leasehold.NewMemStore()
-		store := &unwritable{Store: mem}
-		store.err.Store(&denied)
+		store := teststore.New(mem, nil)
+		store.Fail(denied, teststore.Puts...) // as with credentials that may only read
 		lock := newLock(t, store, k8slock.LeaseDuration)
 		c := stand(t, ref, "pod", lock)
 		time.Sleep(time.Minute)
@@ -495,7 +432,7 @@ func TestCheckWhileNobodyCanLead(t *testing.T) {
 		time.Sleep(3 * time.Minute)
 		require.ErrorIs(t, lock.Check(nil), leasehold.ErrPermanent)
 
-		store.err.Store(nil)
+		store.Fail(nil)
 		next(t, time.Minute, c)
 		require.NoError(t, lock.Check(nil))
 	})
@@ -522,20 +459,15 @@ func TestCheckWhileNobodyCanLead(t *testing.T) {
 	})
 }
 
-// deaf is a store that answers no read until it is told to, and does not honour ctx.
-type deaf struct {
-	leasehold.Store
-	off chan struct{}
-}
-
-func (d deaf) Get(ctx context.Context, key string) (leasehold.Object, error) {
-	<-d.off
-	return d.Store.Get(ctx, key)
-}
-
 func TestCheckDuringARequestThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := deaf{leasehold.NewMemStore(), make(chan struct{})}
+		hears, mem := make(chan struct{}), leasehold.NewMemStore()
+		store := teststore.New(mem, func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
+			if r.Op == teststore.Get {
+				<-hears // and does not honour ctx
+			}
+			return r.Send(ctx)
+		})
 		lock := newLock(t, store, k8slock.LeaseDuration)
 		c := stand(t, &referee{t: t}, "pod", lock)
 		time.Sleep(time.Minute)
@@ -543,7 +475,7 @@ func TestCheckDuringARequestThatHangs(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		require.ErrorContains(t, lock.Check(nil), "no answer from the store")
 		require.ErrorContains(t, lock.Check(nil), "the request is still under way")
-		close(store.off)
+		close(hears)
 		next(t, time.Minute, c)
 		require.NoError(t, lock.Check(nil))
 	})

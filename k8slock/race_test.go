@@ -1,8 +1,6 @@
 package k8slock_test
 
 import (
-	"context"
-	"fmt"
 	"testing"
 	"time"
 
@@ -10,37 +8,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/testkit/teststore"
 )
 
-// beaten is a store on which another client always writes first, and has released again before the
-// next read.
-type beaten struct {
-	leasehold.Store
-	n int
-}
-
-func (b *beaten) overtake(ctx context.Context, key string) {
-	b.n++
-	body := fmt.Appendf(nil, `{"expires_at":0,"token":%d}`, b.n)
-	if o, err := b.Get(ctx, key); err == nil {
-		b.Store.PutIfMatch(ctx, key, body, o.ETag)
-	} else {
-		b.Store.PutIfNoneMatch(ctx, key, body)
-	}
-}
-
-func (b *beaten) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
-	b.overtake(ctx, key)
-	return b.Store.PutIfNoneMatch(ctx, key, body)
-}
-
-func (b *beaten) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
-	b.overtake(ctx, key)
-	return b.Store.PutIfMatch(ctx, key, body, etag)
-}
-
 func TestLostRaceIsAConflict(t *testing.T) {
-	lock := newLock(t, &beaten{Store: leasehold.NewMemStore()}, time.Minute)
+	lock := newLock(t, teststore.Overtaken(leasehold.NewMemStore()), time.Minute)
 	err := lock.Create(t.Context(), asked(lock, time.Minute))
 	require.True(t, apierrors.IsAlreadyExists(err), "%v", err)
 	require.ErrorIs(t, err, leasehold.ErrHeld)

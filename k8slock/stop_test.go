@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/testkit/teststore"
 	"github.com/leasehold-go/leasehold/k8slock"
 )
 
@@ -95,12 +96,12 @@ func TestRestartAfterAStop(t *testing.T) {
 // loss, not as a stop.
 func TestGivingUpIsALoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		plug, ref, seen := &cable{Store: leasehold.NewMemStore()}, &referee{t: t}, &events{}
+		plug, ref, seen := teststore.New(leasehold.NewMemStore(), nil), &referee{t: t}, &events{}
 		pod := stand(t, ref, "pod", newLock(t, plug, k8slock.LeaseDuration, leasehold.WithObserver(seen.observe)),
 			keepLease)
 		next(t, time.Second, pod)
 		time.Sleep(time.Minute)
-		plug.cut.Store(true)
+		plug.Fail(errUnplugged)
 		receive(t, pod.stopped, k8slock.LeaseDuration, "the elector's end")
 		time.Sleep(k8slock.LeaseDuration)
 		require.Equal(t, []string{"acquired", "lost, expired"}, seen.seen())

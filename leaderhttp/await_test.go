@@ -18,6 +18,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/testkit/testopt"
 	"github.com/leasehold-go/leasehold/internal/testkit/testsize"
+	"github.com/leasehold-go/leasehold/internal/testkit/teststore"
 	"github.com/leasehold-go/leasehold/leaderhttp"
 )
 
@@ -90,7 +91,7 @@ func TestAReadOfTheOwnTerm(t *testing.T) {
 	lines := logged(t)
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		lock, err := leasehold.NewLock(&access{Store: w.store}, key, quiet(), testopt.NewProcess(),
+		lock, err := leasehold.NewLock(newAccess(w.store), key, quiet(), testopt.NewProcess(),
 			leasehold.WithMetadata(map[string]string{leaderhttp.URLKey: "http://a"}))
 		require.NoError(t, err)
 		peer, err := leaderhttp.New(lock, leaderhttp.WithClient(&http.Client{Transport: w.net}))
@@ -126,7 +127,7 @@ func TestAReadOfTheOwnTerm(t *testing.T) {
 func TestWhoDoesNotCampaignIsNotOfferedTheLock(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		a := w.lead("a")
-		lock, err := leasehold.NewLock(&access{Store: w.store}, key, quiet(), testopt.NewProcess())
+		lock, err := leasehold.NewLock(newAccess(w.store), key, quiet(), testopt.NewProcess())
 		require.NoError(t, err)
 		peer, err := leaderhttp.New(lock, leaderhttp.WithClient(&http.Client{Transport: w.net}))
 		require.NoError(t, err)
@@ -164,7 +165,7 @@ func TestNoPatience(t *testing.T) {
 		p := w.startWith("p", true, []leaderhttp.Option{leaderhttp.WithPatience(0)}, rare()...)
 		time.Sleep(time.Second)
 		require.NoError(t, lease.Release(t.Context()))
-		began, before := time.Now(), p.store.reads.Load()
+		began, before := time.Now(), p.store.Sent(teststore.Get)
 		var all sync.WaitGroup
 		for range 100 {
 			all.Go(func() {
@@ -177,7 +178,7 @@ func TestNoPatience(t *testing.T) {
 		require.Equal(t, request, time.Since(began))
 		require.Equal(t, 503, post(p.forward, "/", "").Code)
 		require.Equal(t, request, time.Since(began), "at once")
-		require.EqualValues(t, 1, p.store.reads.Load()-before)
+		require.EqualValues(t, 1, p.store.Sent(teststore.Get)-before)
 		time.Sleep(time.Second)
 		next := w.hold("http://next")
 		w.net.serve("next", http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
@@ -240,9 +241,9 @@ func TestARequestThatHasWaited(t *testing.T) {
 		time.Sleep(time.Second)
 		lease = w.hold("http://next")
 		time.Sleep(time.Second)
-		before := p.store.reads.Load()
+		before := p.store.Sent(teststore.Get)
 		time.Sleep(30 * time.Minute)
-		require.Equal(t, before, p.store.reads.Load())
+		require.Equal(t, before, p.store.Sent(teststore.Get))
 		require.Equal(t, 200, <-answered)
 		require.NoError(t, lease.Release(t.Context()))
 	})
@@ -345,7 +346,7 @@ func TestRedirect(t *testing.T) {
 		b.leave()
 		a.leave()
 		time.Sleep(time.Minute)
-		began, reads := time.Now(), b.store.reads.Load()
+		began, reads := time.Now(), b.store.Sent(teststore.Get)
 		var all sync.WaitGroup
 		for range 500 {
 			all.Go(func() {
@@ -356,7 +357,7 @@ func TestRedirect(t *testing.T) {
 		}
 		all.Wait()
 		require.Equal(t, 2*time.Second, time.Since(began))
-		require.LessOrEqual(t, b.store.reads.Load()-reads, int64(12))
+		require.LessOrEqual(t, b.store.Sent(teststore.Get)-reads, 12)
 	})
 }
 
@@ -367,11 +368,11 @@ func TestRedirectOfAProcessThatDoesNotCampaign(t *testing.T) {
 		c := w.start("c", true, rare()...)
 		time.Sleep(time.Second)
 		at := c.peer.Redirect(http.NotFoundHandler())
-		reads := c.store.reads.Load()
+		reads := c.store.Sent(teststore.Get)
 		for range 100 {
 			require.Equal(t, "https://example.org/a/x", ask(at, "GET", "/x", nil).Header().Get("Location"))
 		}
-		require.LessOrEqual(t, c.store.reads.Load()-reads, int64(2), "and its elector, which is woken")
+		require.LessOrEqual(t, c.store.Sent(teststore.Get)-reads, 2, "and its elector, which is woken")
 		b := w.follow("b")
 		require.NoError(t, a.Resign(t.Context()))
 		require.Same(t, b, w.next())

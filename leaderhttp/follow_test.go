@@ -23,6 +23,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/testkit/fakes3"
 	"github.com/leasehold-go/leasehold/internal/testkit/testopt"
 	"github.com/leasehold-go/leasehold/internal/testkit/testsize"
+	"github.com/leasehold-go/leasehold/internal/testkit/teststore"
 	"github.com/leasehold-go/leasehold/leaderhttp"
 )
 
@@ -108,51 +109,29 @@ func (n *network) RoundTrip(r *http.Request) (*http.Response, error) {
 // access is the way of one process to the store, which counts requests. It says nothing of the
 // store below, so locks of different processes do not wake each other.
 type access struct {
-	leasehold.Store
-	requests, reads atomic.Int64
-	down            atomic.Bool
-	slow            atomic.Int64 // by how much its answers to writes are late
-	heavy           atomic.Int64 // by how much its writes reach the store later than its reads
+	*teststore.Store
+	down  atomic.Bool
+	slow  atomic.Int64 // by how much its answers to writes are late
+	heavy atomic.Int64 // by how much its writes reach the store later than its reads
 }
 
-func (a *access) Describe() leasehold.StoreInfo {
-	return leasehold.StoreInfo{MinTTL: time.Millisecond, Conditional: true}
-}
-
-func (a *access) ask(ctx context.Context) error {
-	a.requests.Add(1)
-	if a.down.Load() {
-		<-ctx.Done()
-		return ctx.Err()
-	}
-	time.Sleep(request / 2)
-	return nil
-}
-
-func (a *access) Get(ctx context.Context, key string) (leasehold.Object, error) {
-	a.reads.Add(1)
-	if err := a.ask(ctx); err != nil {
-		return leasehold.Object{}, err
-	}
-	defer time.Sleep(request / 2)
-	return a.Store.Get(ctx, key)
-}
-
-func (a *access) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
-	if err := a.ask(ctx); err != nil {
-		return "", err
-	}
-	defer time.Sleep(request / 2)
-	return a.Store.PutIfNoneMatch(ctx, key, body)
-}
-
-func (a *access) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
-	if err := a.ask(ctx); err != nil {
-		return "", err
-	}
-	time.Sleep(time.Duration(a.heavy.Load()))
-	defer func() { time.Sleep(request/2 + time.Duration(a.slow.Load())) }()
-	return a.Store.PutIfMatch(ctx, key, body, etag)
+func newAccess(s leasehold.Store) *access {
+	a := new(access)
+	a.Store = teststore.New(s, func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
+		if a.down.Load() {
+			<-ctx.Done()
+			return leasehold.Object{}, ctx.Err()
+		}
+		time.Sleep(request / 2)
+		defer time.Sleep(request / 2)
+		if r.Op == teststore.Update {
+			time.Sleep(time.Duration(a.heavy.Load()))
+			defer func() { time.Sleep(time.Duration(a.slow.Load())) }()
+		}
+		return r.Send(ctx)
+	})
+	a.Info = leasehold.StoreInfo{MinTTL: time.Millisecond, Conditional: true}
+	return a
 }
 
 // world is some processes that elect a leader.
@@ -200,7 +179,7 @@ func (w *world) start(name string, polling bool, opts ...leasehold.Option) *proc
 
 func (w *world) startWith(name string, polling bool, of []leaderhttp.Option, opts ...leasehold.Option) *process {
 	w.t.Helper()
-	p := &process{name: name, store: &access{Store: w.store}, ended: make(chan error, 1)}
+	p := &process{name: name, store: newAccess(w.store), ended: make(chan error, 1)}
 	lock, err := leasehold.NewLock(p.store, key, append([]leasehold.Option{
 		leasehold.WithTTL(ttl), leasehold.WithHolder(name), testopt.NewProcess(),
 		leasehold.WithMetadata(map[string]string{
@@ -273,9 +252,9 @@ func (p *process) kill() {
 }
 
 // requests counts those of all processes to the store.
-func (w *world) requests() (n int64) {
+func (w *world) requests() (n int) {
 	for _, p := range w.all {
-		n += p.store.requests.Load()
+		n += p.store.Sent()
 	}
 	return n
 }
@@ -344,9 +323,9 @@ func TestAHandOverAmongManyCandidates(t *testing.T) {
 				}
 				leader := w.next()
 				time.Sleep(4 * ttl)
-				count := func() (n int64) {
+				count := func() (n int) {
 					for _, p := range w.all {
-						n += p.store.reads.Load()
+						n += p.store.Sent(teststore.Get)
 					}
 					return n
 				}
@@ -391,8 +370,8 @@ func TestTheReadsOfAHandOver(t *testing.T) {
 		time.Sleep(3 * time.Second) // the default poll interval
 		n := w.requests() - before
 		t.Logf("%d requests", n)
-		require.LessOrEqual(t, n, int64(2+4), "a write, the former leader's read, and those in line")
-		require.GreaterOrEqual(t, n, int64(2+3))
+		require.LessOrEqual(t, n, 2+4, "a write, the former leader's read, and those in line")
+		require.GreaterOrEqual(t, n, 2+3)
 	})
 }
 
@@ -407,9 +386,9 @@ func TestFollowersMayPollOnceATTL(t *testing.T) {
 				require.Same(t, leader, w.next())
 				candidate := w.start(fmt.Sprint("p", i+1), false, poll, quiet())
 				time.Sleep(4 * ttl)
-				before, began := candidate.store.reads.Load(), time.Now()
+				before, began := candidate.store.Sent(teststore.Get), time.Now()
 				time.Sleep(10*time.Minute + time.Duration(i)*777*time.Millisecond)
-				reads = append(reads, float64(candidate.store.reads.Load()-before)/time.Since(began).Minutes())
+				reads = append(reads, float64(candidate.store.Sent(teststore.Get)-before)/time.Since(began).Minutes())
 				renewed := leader.lease.Load().Record().RenewedAt
 				leader.store.down.Store(true)
 				if silent {

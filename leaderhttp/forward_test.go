@@ -30,6 +30,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/testkit/testctx"
 	"github.com/leasehold-go/leasehold/internal/testkit/testopt"
 	"github.com/leasehold-go/leasehold/internal/testkit/testsize"
+	"github.com/leasehold-go/leasehold/internal/testkit/teststore"
 	"github.com/leasehold-go/leasehold/leaderhttp"
 )
 
@@ -50,7 +51,7 @@ var local = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 100}}
 
 func newReplica(t *testing.T, store leasehold.Store, url string, opts ...leaderhttp.Option) *replica {
 	t.Helper()
-	r := &replica{t: t, store: &access{Store: store}}
+	r := &replica{t: t, store: newAccess(store)}
 	r.answer(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "done") })
 	mux := http.NewServeMux()
 	r.server = httptest.NewUnstartedServer(mux)
@@ -416,7 +417,7 @@ func TestRequestsWhileNobodyLeads(t *testing.T) {
 		require.NoError(t, lease.Release(t.Context()))
 		runs := 0
 		forward := p.peer.Forward(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { runs++ }))
-		before := p.store.reads.Load()
+		before := p.store.Sent(teststore.Get)
 		var all sync.WaitGroup
 		for range 1000 {
 			all.Go(func() {
@@ -429,10 +430,10 @@ func TestRequestsWhileNobodyLeads(t *testing.T) {
 			time.Sleep(3 * time.Millisecond)
 		}
 		all.Wait()
-		reads := p.store.reads.Load() - before
+		reads := p.store.Sent(teststore.Get) - before
 		t.Logf("%d reads in 5 s", reads)
-		require.LessOrEqual(t, reads, int64(22))
-		require.GreaterOrEqual(t, reads, int64(17))
+		require.LessOrEqual(t, reads, 22)
+		require.GreaterOrEqual(t, reads, 17)
 		require.Zero(t, runs)
 
 		time.Sleep(time.Second)
@@ -470,7 +471,7 @@ func TestAReadThatIsOvertaken(t *testing.T) {
 				require.NoError(t, err)
 				return lease
 			}
-			lock, err := leasehold.NewLock(&access{Store: w.store}, key, quiet(), testopt.NewProcess())
+			lock, err := leasehold.NewLock(newAccess(w.store), key, quiet(), testopt.NewProcess())
 			require.NoError(t, err)
 			peer, err := leaderhttp.New(lock, leaderhttp.WithClient(&http.Client{Transport: w.net}))
 			require.NoError(t, err)

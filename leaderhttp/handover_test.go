@@ -25,6 +25,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/testkit/testctx"
 	"github.com/leasehold-go/leasehold/internal/testkit/testopt"
 	"github.com/leasehold-go/leasehold/internal/testkit/testsize"
+	"github.com/leasehold-go/leasehold/internal/testkit/teststore"
 	"github.com/leasehold-go/leasehold/leaderhttp"
 )
 
@@ -52,7 +53,7 @@ func TestAHandOverIsOneWrite(t *testing.T) {
 				require.LessOrEqual(t, led.Sub(called), request*16/10)
 				require.LessOrEqual(t, led.Sub(<-returned), time.Duration(0))
 				time.Sleep(request)
-				require.LessOrEqual(t, w.requests()-before, int64(3))
+				require.LessOrEqual(t, w.requests()-before, 3)
 			}
 		})
 	}
@@ -145,13 +146,13 @@ func TestAHandOverKeepsThePayload(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		a := w.lead("a")
 		b := w.follow("b", leasehold.WithPollInterval(time.Hour))
-		reads := b.store.reads.Load()
+		reads := b.store.Sent(teststore.Get)
 		state := bytes.Repeat([]byte("state"), 6000) // near the limit
 		require.NoError(t, a.lease.Load().Commit(t.Context(), state))
 		go func() { _ = a.Resign(t.Context()) }()
 		require.Same(t, b, w.next())
 		require.Equal(t, state, b.lease.Load().Record().Payload)
-		require.Equal(t, reads, b.store.reads.Load())
+		require.Equal(t, reads, b.store.Sent(teststore.Get))
 	})
 }
 
@@ -166,7 +167,7 @@ func (w *world) lie(key string) *liar {
 	w.t.Helper()
 	l := &liar{}
 	var err error
-	l.lock, err = leasehold.NewLock(&access{Store: w.store}, key, leasehold.WithTTL(24*time.Hour), testopt.NewProcess(),
+	l.lock, err = leasehold.NewLock(newAccess(w.store), key, leasehold.WithTTL(24*time.Hour), testopt.NewProcess(),
 		quiet(), leasehold.WithMetadata(map[string]string{leaderhttp.URLKey: "http://liar"}))
 	require.NoError(w.t, err)
 	handover.Heir.(func(*leasehold.Lock, handover.PassOn))(l.lock,
@@ -225,7 +226,7 @@ func TestBadNotes(t *testing.T) {
 			c := w.start("c", false, rare()...)
 			time.Sleep(time.Hour)
 			require.EqualValues(t, 1, asked.requests.Load(), name)
-			require.LessOrEqual(t, c.store.requests.Load(), int64(1+4), name)
+			require.LessOrEqual(t, c.store.Sent(), 1+4, name)
 			require.False(t, c.IsLeader(), name)
 			require.NoError(t, l.lease.Renew(t.Context()), name)
 
@@ -261,9 +262,9 @@ func TestForgedTaken(t *testing.T) {
 			}
 		})
 		time.Sleep(time.Second)
-		reads := a.store.reads.Load()
+		reads := a.store.Sent(teststore.Get)
 		require.NoError(t, a.Resign(t.Context()))
-		require.LessOrEqual(t, a.store.reads.Load()-reads, int64(3))
+		require.LessOrEqual(t, a.store.Sent(teststore.Get)-reads, 3)
 		rec, err := leaderOf(w)
 		require.NoError(t, err)
 		require.True(t, rec.Released(), "in spite of the lies")
@@ -285,7 +286,7 @@ func TestForgedTaken(t *testing.T) {
 				ask(b.peer, "POST", taken, nil)
 			}
 		}()
-		writes := func() int64 { return b.store.requests.Load() - b.store.reads.Load() }
+		writes := func() int { return b.store.Sent(teststore.Puts...) }
 		before := writes()
 		require.NoError(t, b.peer.HandOver(t.Context(), "a"))
 		require.Equal(t, before, writes(), "nothing to release")

@@ -403,7 +403,7 @@ func TestResumeWhileTheStoreFails(t *testing.T) {
 		acquire(t, a.Lock("x"))
 		handle := detach(t, a)
 		own := alone(store)
-		own.set(on("", errors.New("503")), nil)
+		own.set(func(string, string) error { return errors.New("503") }, nil)
 		b := resume(t, own, handle)
 		time.Sleep(ttl / 2)
 		ctx := testctx.Within(t, time.Second)

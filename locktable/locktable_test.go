@@ -144,13 +144,17 @@ func start(t *testing.T, store leasehold.Store, opts ...locktable.Option) *membe
 func run(t *testing.T, tab *locktable.Table) *member {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	ran := make(chan error, 1)
-	go func() { ran <- tab.Run(ctx) }()
+	ran := make(chan struct{})
+	var err error
+	go func() {
+		defer close(ran)
+		err = tab.Run(ctx)
+	}()
 	m := &member{Table: tab}
-	ended := sync.OnceValue(func() error { return <-ran })
-	m.stop = func() error {
+	m.stop = func() error { // two may wait: a mutex between them would stop the bubble's clock
 		cancel()
-		return ended()
+		<-ran
+		return err
 	}
 	t.Cleanup(func() {
 		if err := m.stop(); !m.fails {

@@ -195,10 +195,10 @@ func (c *leaping) Now() clock.Reading {
 	return r
 }
 
-// Whichever look at the clock shows first that a lease has run out, the member takes a new term a
-// moment later, and can be ended.
+// Whichever look at the clock shows first that a lease has run out, the member takes a new term when
+// the safety margin has passed, and can be ended.
 func TestALeaseThatRunsOutAtAnyMoment(t *testing.T) {
-	for n := range 40 {
+	for n, leapt := 0, true; leapt; n++ {
 		synctest.Test(t, func(t *testing.T) {
 			c := &leaping{Clock: clock.System}
 			c.left.Store(-1)
@@ -207,7 +207,17 @@ func TestALeaseThatRunsOutAtAnyMoment(t *testing.T) {
 			time.Sleep(2 * ttl)
 			c.left.Store(int64(n))
 			began := time.Now()
-			acquire(t, m.Lock("y")) // the committer looks at once
+			next, err := m.Lock("y").Acquire(t.Context()) // the committer looks at once
+			switch {
+			case err != nil: // granted and lost
+				require.ErrorIs(t, err, leasehold.ErrLost, "reading %d", n)
+			case !lease.Valid() && next.Valid(): // in this order: under the next term
+				require.GreaterOrEqual(t, time.Since(began), ttl/5, "reading %d: the margin has not passed", n)
+			}
+			if leapt = c.left.Load() < 0; !leapt { // the write needs fewer readings
+				require.Greater(t, n, 40)
+				return
+			}
 			time.Sleep(ttl / 2)
 			require.False(t, lease.Valid())
 			acquire(t, m.Lock("z"))

@@ -9,7 +9,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -31,6 +30,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
 	"github.com/leasehold-go/leasehold/internal/testkit/observertest"
 	"github.com/leasehold-go/leasehold/internal/testkit/testopt"
+	"github.com/leasehold-go/leasehold/internal/testkit/teststore"
 	"github.com/leasehold-go/leasehold/locktable"
 	"github.com/leasehold-go/leasehold/otellock"
 )
@@ -230,36 +230,16 @@ func TestFailingStore(t *testing.T) {
 	})
 }
 
-// refusingStore can refuse every replacement, and fail every read, so that the outcome stays
-// unknown.
-type refusingStore struct {
-	leasehold.Store
-	refuse atomic.Bool
-}
-
-func (s *refusingStore) Get(ctx context.Context, key string) (leasehold.Object, error) {
-	if s.refuse.Load() {
-		return leasehold.Object{}, errors.New("connection reset")
-	}
-	return s.Store.Get(ctx, key)
-}
-
-func (s *refusingStore) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
-	if s.refuse.Load() {
-		return "", leasehold.ErrPreconditionFailed
-	}
-	return s.Store.PutIfMatch(ctx, key, body, etag)
-}
-
 func TestARefusalFailsARenewalButNotARequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &refusingStore{Store: leasehold.NewMemStore()}
+		store := teststore.New(leasehold.NewMemStore(), nil)
 		alice := watch(t, store)
 		lease, err := alice.Lock(key, "alice").TryAcquire(t.Context())
 		require.NoError(t, err)
-		store.refuse.Store(true)
+		store.Fail(leasehold.ErrPreconditionFailed, teststore.Update)
+		store.Fail(errors.New("connection reset"), teststore.Get) // so the outcome stays unknown
 		time.Sleep(6 * time.Second)
-		store.refuse.Store(false)
+		store.Fail(nil)
 		require.NoError(t, lease.Release(t.Context()))
 		require.NotEmpty(t, alice.of("leasehold.renew"))
 		require.Equal(t, codes.Error, alice.of("leasehold.renew")[0].Status.Code)

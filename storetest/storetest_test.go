@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -17,6 +18,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
 	"github.com/leasehold-go/leasehold/internal/testkit/fakes3"
 	"github.com/leasehold-go/leasehold/internal/testkit/testopt"
+	"github.com/leasehold-go/leasehold/internal/testkit/teststore"
 )
 
 // TestVirtualTime watches the age of an object for an hour of virtual time.
@@ -38,59 +40,26 @@ func TestVirtualTime(t *testing.T) {
 	}
 }
 
-// broken is a MemStore with some of its methods replaced.
-type broken struct {
-	leasehold.Store
-	get     func(ctx context.Context, key string) (leasehold.Object, error)
-	create  func(ctx context.Context, key string, body []byte) (string, error)
-	update  func(ctx context.Context, key string, body []byte, etag string) (string, error)
-	discard func(ctx context.Context, key, etag string) error
-}
+// broken makes a store that answers each request as do says.
+func broken(do teststore.Do) func() teststore.Do { return func() teststore.Do { return do } }
 
-func (b *broken) Describe() leasehold.StoreInfo { return leasehold.Describe(b.Store) }
-
-func (b *broken) Get(ctx context.Context, key string) (leasehold.Object, error) {
-	if b.get != nil {
-		return b.get(ctx, key)
-	}
-	return b.Store.Get(ctx, key)
-}
-
-func (b *broken) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
-	if b.create != nil {
-		return b.create(ctx, key, body)
-	}
-	return b.Store.PutIfNoneMatch(ctx, key, body)
-}
-
-func (b *broken) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
-	if b.update != nil {
-		return b.update(ctx, key, body, etag)
-	}
-	return b.Store.PutIfMatch(ctx, key, body, etag)
-}
-
-func (b *broken) DeleteIfMatch(ctx context.Context, key, etag string) error {
-	if b.discard != nil {
-		return b.discard(ctx, key, etag)
-	}
-	return b.Store.DeleteIfMatch(ctx, key, etag)
-}
-
-// overwrite is an unconditional put.
-func overwrite(ctx context.Context, m leasehold.Store, key string, body []byte) (string, error) {
-	for {
-		o, err := m.Get(ctx, key)
-		var etag string
-		if errors.Is(err, leasehold.ErrNotExist) {
-			etag, err = m.PutIfNoneMatch(ctx, key, body)
-		} else if err == nil {
-			etag, err = m.PutIfMatch(ctx, key, body, o.ETag)
+// on makes a store that answers the requests of one kind as do says.
+func on(op teststore.Op, do teststore.Do) func() teststore.Do {
+	return broken(func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
+		if r.Op != op {
+			return r.Send(ctx)
 		}
-		if !errors.Is(err, leasehold.ErrPreconditionFailed) && !errors.Is(err, leasehold.ErrNotExist) {
-			return etag, err
-		}
-	}
+		return do(ctx, r)
+	})
+}
+
+// answered makes a store that changes the answers to the requests of one kind.
+func answered(op teststore.Op, change func(o *leasehold.Object, err error) error) func() teststore.Do {
+	return on(op, func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
+		o, err := r.Send(ctx)
+		err = change(&o, err)
+		return o, err
+	})
 }
 
 // Each kind of broken store must fail exactly the checks that cover its fault.
@@ -98,118 +67,88 @@ func TestBrokenStoresFail(t *testing.T) {
 	refused := func(err error) bool {
 		return errors.Is(err, leasehold.ErrPreconditionFailed) || errors.Is(err, leasehold.ErrNotExist)
 	}
+	overwrite := func(ctx context.Context, r teststore.Request) (leasehold.Object, error) { return r.Overwrite(ctx) }
+	deleteAnyway := func(ctx context.Context, r teststore.Request) (o leasehold.Object, err error) {
+		o, err = r.Get(ctx)
+		if errors.Is(err, leasehold.ErrNotExist) {
+			return o, nil
+		}
+		r.ETag = o.ETag
+		return r.Send(ctx)
+	}
 	for name, c := range map[string]struct {
-		break_ func(b *broken)
+		broken func() teststore.Do
 		opts   []Option
 		fails  []string
 	}{
-		"nothing is broken": {break_: func(*broken) {}},
+		"nothing is broken": {},
 		"create overwrites": {
-			break_: func(b *broken) {
-				b.create = func(ctx context.Context, key string, body []byte) (string, error) {
-					return overwrite(ctx, b.Store, key, body)
-				}
-			},
-			fails: []string{"create", "create-race", "errors"},
+			broken: on(teststore.Create, overwrite),
+			fails:  []string{"create", "create-race", "errors"},
 		},
 		"update overwrites": {
-			break_: func(b *broken) {
-				b.update = func(ctx context.Context, key string, body []byte, _ string) (string, error) {
-					return overwrite(ctx, b.Store, key, body)
-				}
-			},
-			fails: []string{"missing", "update", "update-race", "errors", "etags", "counters"},
+			broken: on(teststore.Update, overwrite),
+			fails:  []string{"missing", "update", "update-race", "errors", "etags", "counters"},
 		},
 		"check, then put": {
-			break_: func(b *broken) {
-				b.create = func(ctx context.Context, key string, body []byte) (string, error) {
-					if _, err := b.Store.Get(ctx, key); err == nil {
-						return "", leasehold.ErrPreconditionFailed
-					}
-					time.Sleep(time.Nanosecond) // virtual: until all others wait too
-					return overwrite(ctx, b.Store, key, body)
+			broken: broken(func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
+				if !r.Puts() {
+					return r.Send(ctx)
 				}
-				b.update = func(ctx context.Context, key string, body []byte, etag string) (string, error) {
-					o, err := b.Store.Get(ctx, key)
-					if err != nil {
-						return "", err
-					}
-					if o.ETag != etag {
-						return "", leasehold.ErrPreconditionFailed
-					}
-					time.Sleep(time.Nanosecond) // virtual: until all others wait too
-					return overwrite(ctx, b.Store, key, body)
+				switch o, err := r.Get(ctx); {
+				case r.Op == teststore.Update && err != nil:
+					return o, err
+				case r.Op == teststore.Create && err == nil, r.Op == teststore.Update && o.ETag != r.ETag:
+					return o, leasehold.ErrPreconditionFailed
 				}
-			},
+				time.Sleep(time.Nanosecond) // virtual: until all others wait too
+				return r.Overwrite(ctx)
+			}),
 			fails: []string{"create-race", "update-race", "counters"},
 		},
 		"refusals are swallowed": {
-			break_: func(b *broken) {
-				b.create = func(ctx context.Context, key string, body []byte) (string, error) {
-					etag, err := b.Store.PutIfNoneMatch(ctx, key, body)
-					if refused(err) {
-						return `"made up"`, nil
-					}
-					return etag, err
+			broken: broken(func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
+				o, err := r.Send(ctx)
+				if r.Puts() && refused(err) {
+					return leasehold.Object{ETag: `"made up"`}, nil
 				}
-				b.update = func(ctx context.Context, key string, body []byte, etag string) (string, error) {
-					next, err := b.Store.PutIfMatch(ctx, key, body, etag)
-					if refused(err) {
-						return `"made up"`, nil
-					}
-					return next, err
-				}
-			},
+				return o, err
+			}),
 			fails: []string{"missing", "create", "update", "create-race", "update-race", "errors", "etags", "counters"},
 		},
 		"the ETag is the body's length": {
-			break_: func(b *broken) {
+			broken: func() teststore.Do {
 				var mu sync.Mutex
 				etagOf := func(body []byte) string { return fmt.Sprintf(`"%d"`, len(body)) }
-				b.get = func(ctx context.Context, key string) (leasehold.Object, error) {
-					o, err := b.Store.Get(ctx, key)
-					if err == nil {
+				return func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
+					mu.Lock()
+					defer mu.Unlock()
+					if r.Op == teststore.Update || r.Op == teststore.Delete {
+						o, err := r.Get(ctx)
+						if err != nil {
+							return o, err
+						}
+						if etagOf(o.Body) != r.ETag {
+							return o, leasehold.ErrPreconditionFailed
+						}
+						r.ETag = o.ETag
+					}
+					o, err := r.Send(ctx)
+					if r.Puts() {
+						o.ETag = etagOf(r.Body)
+					} else if err == nil {
 						o.ETag = etagOf(o.Body)
 					}
 					return o, err
-				}
-				b.create = func(ctx context.Context, key string, body []byte) (string, error) {
-					_, err := b.Store.PutIfNoneMatch(ctx, key, body)
-					return etagOf(body), err
-				}
-				b.update = func(ctx context.Context, key string, body []byte, etag string) (string, error) {
-					mu.Lock()
-					defer mu.Unlock()
-					o, err := b.Store.Get(ctx, key)
-					if err != nil {
-						return "", err
-					}
-					if etagOf(o.Body) != etag {
-						return "", leasehold.ErrPreconditionFailed
-					}
-					_, err = b.Store.PutIfMatch(ctx, key, body, o.ETag)
-					return etagOf(body), err
-				}
-				b.discard = func(ctx context.Context, key, etag string) error {
-					o, err := b.Store.Get(ctx, key)
-					if err != nil {
-						return err
-					}
-					if etagOf(o.Body) != etag {
-						return leasehold.ErrPreconditionFailed
-					}
-					return b.Store.DeleteIfMatch(ctx, key, o.ETag)
 				}
 			},
 			fails: []string{"update-race", "etags", "counters"},
 		},
 		"a write's ETag is not the one that is read": {
-			break_: func(b *broken) {
-				b.create = func(ctx context.Context, key string, body []byte) (string, error) {
-					etag, err := b.Store.PutIfNoneMatch(ctx, key, body)
-					return "W/" + etag, err
-				}
-			},
+			broken: answered(teststore.Create, func(o *leasehold.Object, err error) error {
+				o.ETag = "W/" + o.ETag
+				return err
+			}),
 			fails: []string{
 				"create",
 				"update",
@@ -226,245 +165,197 @@ func TestBrokenStoresFail(t *testing.T) {
 			},
 		},
 		"Age is the clock's": {
-			break_: func(b *broken) {
-				b.get = func(ctx context.Context, key string) (leasehold.Object, error) {
-					o, err := b.Store.Get(ctx, key)
-					o.Age = time.Since(time.Unix(0, 0))
-					return o, err
-				}
-			},
+			broken: answered(teststore.Get, func(o *leasehold.Object, err error) error {
+				o.Age = time.Since(time.Unix(0, 0))
+				return err
+			}),
 			fails: []string{"age"},
 		},
 		"Age is over by a second": {
-			break_: func(b *broken) {
-				b.get = func(ctx context.Context, key string) (leasehold.Object, error) {
-					o, err := b.Store.Get(ctx, key)
-					o.Age += time.Second
-					return o, err
-				}
-			},
+			broken: answered(teststore.Get, func(o *leasehold.Object, err error) error {
+				o.Age += time.Second
+				return err
+			}),
 			fails: []string{"age"},
 		},
 		"Age counts from the object's creation": {
-			break_: func(b *broken) {
+			broken: func() teststore.Do {
 				created := time.Now()
-				b.get = func(ctx context.Context, key string) (leasehold.Object, error) {
-					o, err := b.Store.Get(ctx, key)
-					o.Age = time.Since(created) - time.Second
-					o.Age = max(o.Age, 0)
-					return o, err
-				}
+				return answered(teststore.Get, func(o *leasehold.Object, err error) error {
+					o.Age = max(time.Since(created)-time.Second, 0)
+					return err
+				})()
 			},
 			fails: []string{"age"},
 		},
 		"Age is negative": {
-			break_: func(b *broken) {
-				b.get = func(ctx context.Context, key string) (leasehold.Object, error) {
-					o, err := b.Store.Get(ctx, key)
-					o.Age = -1
-					return o, err
-				}
-			},
+			broken: answered(teststore.Get, func(o *leasehold.Object, err error) error {
+				o.Age = -1
+				return err
+			}),
 			fails: []string{"age"},
 		},
 		"a missing object reads as a changed one": {
-			break_: func(b *broken) {
-				b.update = func(ctx context.Context, key string, body []byte, etag string) (string, error) {
-					next, err := b.Store.PutIfMatch(ctx, key, body, etag)
-					if errors.Is(err, leasehold.ErrNotExist) {
-						err = leasehold.ErrPreconditionFailed
-					}
-					return next, err
+			broken: answered(teststore.Update, func(_ *leasehold.Object, err error) error {
+				if errors.Is(err, leasehold.ErrNotExist) {
+					err = leasehold.ErrPreconditionFailed
 				}
-			},
+				return err
+			}),
 			fails: []string{"errors"},
 		},
 		"a missing object returns ErrNotExist, though the option says otherwise": {
-			break_: func(*broken) {},
-			opts:   []Option{MissingIsPreconditionFailed()},
-			fails:  []string{"errors"},
+			opts:  []Option{MissingIsPreconditionFailed()},
+			fails: []string{"errors"},
 		},
 		"deleting a missing object is refused, though the option says otherwise": {
-			break_: func(*broken) {},
-			opts:   []Option{DeletesMissing()},
-			fails:  []string{"errors"},
+			opts:  []Option{DeletesMissing()},
+			fails: []string{"errors"},
 		},
 		"errors do not match sentinels": {
-			break_: func(b *broken) {
-				b.get = func(ctx context.Context, key string) (leasehold.Object, error) {
-					o, err := b.Store.Get(ctx, key)
-					if errors.Is(err, leasehold.ErrNotExist) {
-						err = errors.New("404")
-					}
-					return o, err
+			broken: answered(teststore.Get, func(_ *leasehold.Object, err error) error {
+				if errors.Is(err, leasehold.ErrNotExist) {
+					err = errors.New("404")
 				}
-			},
+				return err
+			}),
 			fails: []string{"missing", "errors", "etags", "limit", "context"},
 		},
 		"errors match several sentinels": {
-			break_: func(b *broken) {
-				b.create = func(ctx context.Context, key string, body []byte) (string, error) {
-					etag, err := b.Store.PutIfNoneMatch(ctx, key, body)
-					if refused(err) {
-						err = errors.Join(err, leasehold.ErrPermanent)
-					}
-					return etag, err
+			broken: answered(teststore.Create, func(_ *leasehold.Object, err error) error {
+				if refused(err) {
+					err = errors.Join(err, leasehold.ErrPermanent)
 				}
-			},
+				return err
+			}),
 			fails: []string{"errors"},
 		},
 		"delete ignores its condition": {
-			break_: func(b *broken) { b.discard = b.deleteAnyway },
+			broken: on(teststore.Delete, deleteAnyway),
 			fails:  []string{"delete", "errors"},
 		},
 		"delete ignores its condition, and the option says so": {
-			break_: func(b *broken) { b.discard = b.deleteAnyway },
+			broken: on(teststore.Delete, deleteAnyway),
 			opts:   []Option{IgnoresDeleteCondition()},
 		},
 		"delete honours its condition, though the option says otherwise": {
-			break_: func(*broken) {},
-			opts:   []Option{IgnoresDeleteCondition()},
-			fails:  []string{"delete-ignored"},
+			opts:  []Option{IgnoresDeleteCondition()},
+			fails: []string{"delete-ignored"},
 		},
 		"delete is denied, and the option says so": {
-			break_: func(b *broken) {
-				b.discard = func(ctx context.Context, _, _ string) error {
-					if ctx.Err() != nil {
-						return ctx.Err()
-					}
-					return fmt.Errorf("403: %w", leasehold.ErrPermanent)
+			broken: on(teststore.Delete, func(ctx context.Context, _ teststore.Request) (o leasehold.Object, _ error) {
+				if ctx.Err() != nil {
+					return o, ctx.Err()
 				}
-			},
+				return o, fmt.Errorf("403: %w", leasehold.ErrPermanent)
+			}),
 			opts: []Option{DeniesDelete()},
 		},
 		"delete is allowed, though the option says otherwise": {
-			break_: func(*broken) {},
-			opts:   []Option{DeniesDelete()},
-			fails:  []string{"errors"},
+			opts:  []Option{DeniesDelete()},
+			fails: []string{"errors"},
 		},
 		"the context is ignored": {
-			break_: func(b *broken) {
-				b.update = func(ctx context.Context, key string, body []byte, etag string) (string, error) {
-					return b.Store.PutIfMatch(context.WithoutCancel(ctx), key, body, etag)
-				}
-			},
+			broken: on(teststore.Update, func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
+				return r.Send(context.WithoutCancel(ctx))
+			}),
 			fails: []string{"context"},
 		},
 		"a write goes on after its context": {
-			break_: func(b *broken) {
-				b.update = func(ctx context.Context, key string, body []byte, etag string) (string, error) {
-					next, err := b.Store.PutIfMatch(context.WithoutCancel(ctx), key, body, etag)
-					if ctx.Err() != nil {
-						return "", ctx.Err()
-					}
-					return next, err
+			broken: on(teststore.Update, func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
+				o, err := r.Send(context.WithoutCancel(ctx))
+				if ctx.Err() != nil {
+					return o, ctx.Err()
 				}
-			},
+				return o, err
+			}),
 			fails: []string{"context"},
 		},
 		"an ended context is noticed late": {
-			break_: func(b *broken) {
-				b.get = func(ctx context.Context, key string) (leasehold.Object, error) {
-					if ctx.Err() != nil {
-						time.Sleep(time.Minute)
-					}
-					return b.Store.Get(ctx, key)
+			broken: on(teststore.Get, func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
+				if ctx.Err() != nil {
+					time.Sleep(time.Minute)
 				}
-			},
+				return r.Send(ctx)
+			}),
 			fails: []string{"context"},
 		},
 		"an empty ETag matches any version": {
-			break_: func(b *broken) {
-				b.update = func(ctx context.Context, key string, body []byte, etag string) (string, error) {
-					if etag == "" {
-						return overwrite(ctx, b.Store, key, body)
-					}
-					return b.Store.PutIfMatch(ctx, key, body, etag)
+			broken: on(teststore.Update, func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
+				if r.ETag == "" {
+					return r.Overwrite(ctx)
 				}
-			},
+				return r.Send(ctx)
+			}),
 			fails: []string{"etags"},
 		},
 		"bodies are text": {
-			break_: func(b *broken) {
-				b.get = func(ctx context.Context, key string) (leasehold.Object, error) {
-					o, err := b.Store.Get(ctx, key)
-					o.Body = bytes.ToValidUTF8(o.Body, []byte("?"))
-					return o, err
-				}
-			},
+			broken: answered(teststore.Get, func(o *leasehold.Object, err error) error {
+				o.Body = bytes.ToValidUTF8(o.Body, []byte("?"))
+				return err
+			}),
 			fails: []string{"create", "bodies"},
 		},
 		"bodies are shared memory": {
-			break_: func(b *broken) {
+			broken: func() teststore.Do {
 				var mu sync.Mutex
 				read := map[string]leasehold.Object{}
-				b.get = func(ctx context.Context, key string) (leasehold.Object, error) {
+				return on(teststore.Get, func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
 					mu.Lock()
 					defer mu.Unlock()
-					o, err := b.Store.Get(ctx, key)
-					if cached := read[key]; err == nil && cached.ETag == o.ETag {
+					o, err := r.Send(ctx)
+					if cached := read[r.Key]; err == nil && cached.ETag == o.ETag {
 						o.Body = cached.Body
 					}
-					read[key] = o
+					read[r.Key] = o
 					return o, err
-				}
+				})()
 			},
 			fails: []string{"bodies"},
 		},
 		"keys are unescaped": {
-			break_: func(b *broken) {
-				b.create = func(ctx context.Context, key string, body []byte) (string, error) {
-					return b.Store.PutIfNoneMatch(ctx, string(bytes.ReplaceAll([]byte(key), []byte("+"), []byte(" "))),
-						body)
-				}
-			},
+			broken: on(teststore.Create, func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
+				r.Key = strings.ReplaceAll(r.Key, "+", " ")
+				return r.Send(ctx)
+			}),
 			fails: []string{"keys"},
 		},
 		"large bodies are written": {
-			break_: func(b *broken) {
-				b.update = func(ctx context.Context, key string, body []byte, etag string) (string, error) {
-					return b.Store.PutIfMatch(ctx, key, body[:min(len(body), leasehold.MaxObjectSize)], etag)
-				}
-			},
+			broken: on(teststore.Update, func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
+				r.Body = r.Body[:min(len(r.Body), leasehold.MaxObjectSize)]
+				return r.Send(ctx)
+			}),
 			fails: []string{"limit"},
 		},
 		"large bodies are read": {
-			break_: func(b *broken) {
-				large := []byte{}
-				b.get = func(ctx context.Context, key string) (leasehold.Object, error) {
-					if bytes.HasSuffix([]byte(key), []byte("-planted")) {
-						return leasehold.Object{Body: large, ETag: "x"}, nil
-					}
-					return b.Store.Get(ctx, key)
+			broken: on(teststore.Get, func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
+				if strings.HasSuffix(r.Key, "-planted") {
+					return leasehold.Object{Body: []byte{}, ETag: "x"}, nil
 				}
-			},
+				return r.Send(ctx)
+			}),
 			opts:  []Option{Plant(func(string, []byte) error { return nil })},
 			fails: []string{"limit"},
 		},
 		"a refused update is carried out": {
-			break_: func(b *broken) {
-				b.update = func(ctx context.Context, key string, body []byte, etag string) (string, error) {
-					next, err := b.Store.PutIfMatch(ctx, key, body, etag)
-					if err == nil && bytes.HasPrefix(body, []byte("[")) { // as if a proxy had retried it
-						return "", leasehold.ErrPreconditionFailed
-					}
-					return next, err
+			broken: on(teststore.Update, func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
+				o, err := r.Send(ctx)
+				if err == nil && bytes.HasPrefix(r.Body, []byte("[")) { // as if a proxy had retried it
+					return o, leasehold.ErrPreconditionFailed
 				}
-			},
+				return o, err
+			}),
 			fails: []string{"counters"},
 		},
 		"an update gets lost": {
-			break_: func(b *broken) {
-				var n int
-				var mu sync.Mutex
-				b.update = func(ctx context.Context, key string, body []byte, etag string) (string, error) {
-					mu.Lock()
-					defer mu.Unlock()
-					if n++; n%10 == 0 && bytes.HasPrefix(body, []byte("[")) {
-						return etag, nil
+			broken: func() teststore.Do {
+				var n atomic.Int64
+				return on(teststore.Update, func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
+					if n.Add(1)%10 == 0 && bytes.HasPrefix(r.Body, []byte("[")) {
+						return leasehold.Object{ETag: r.ETag}, nil
 					}
-					return b.Store.PutIfMatch(ctx, key, body, etag)
-				}
+					return r.Send(ctx)
+				})()
 			},
 			fails: []string{"counters"},
 		},
@@ -473,9 +364,13 @@ func TestBrokenStoresFail(t *testing.T) {
 			var failed []string
 			for _, check := range newSuite(append([]Option{Rounds(20)}, c.opts...)).checks() {
 				synctest.Test(t, func(t *testing.T) {
-					b := &broken{Store: testopt.NewMemStore(false, true)}
-					c.break_(b)
-					if err := check.run(t.Context(), b, t.Logf); err != nil {
+					store := testopt.NewMemStore(false, true)
+					if c.broken != nil {
+						broken := teststore.New(store, c.broken())
+						broken.Info = leasehold.Describe(store)
+						store = broken
+					}
+					if err := check.run(t.Context(), store, t.Logf); err != nil {
 						failed = append(failed, check.name)
 						t.Logf("%s: %v", check.name, err)
 					}
@@ -489,41 +384,35 @@ func TestBrokenStoresFail(t *testing.T) {
 // If nothing works on a store, the checks fail within seconds and a bounded number of requests.
 // They do not use up all the tries that a contended store gets.
 func TestHopelessStoresFailSoon(t *testing.T) {
-	down := errors.New("the server is down")
+	refuse := func(context.Context, teststore.Request) (o leasehold.Object, _ error) {
+		return o, leasehold.ErrPreconditionFailed
+	}
 	for name, c := range map[string]struct {
-		break_ func(b *broken)
+		broken func() teststore.Do
 		passes []string
 	}{
 		"every update is refused": {
-			break_: func(b *broken) {
-				b.update = func(context.Context, string, []byte, string) (string, error) {
-					return "", leasehold.ErrPreconditionFailed
-				}
-			},
+			broken: on(teststore.Update, refuse),
 			passes: []string{"missing", "create", "create-race", "limit", "keys"},
 		},
 		"every create is refused": {
-			break_: func(b *broken) {
-				b.create = func(context.Context, string, []byte) (string, error) {
-					return "", leasehold.ErrPreconditionFailed
-				}
-			},
+			broken: on(teststore.Create, refuse),
 			passes: []string{"missing"},
 		},
 		"every update but the first is refused": {
-			break_: func(b *broken) {
+			broken: func() teststore.Do {
 				var mu sync.Mutex
 				updated := map[string]bool{}
-				b.update = func(ctx context.Context, key string, body []byte, etag string) (string, error) {
+				return on(teststore.Update, func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
 					mu.Lock()
 					defer mu.Unlock()
-					if updated[key] {
-						return "", leasehold.ErrPreconditionFailed
+					if updated[r.Key] {
+						return refuse(ctx, r)
 					}
-					next, err := b.Store.PutIfMatch(ctx, key, body, etag)
-					updated[key] = err == nil
-					return next, err
-				}
+					o, err := r.Send(ctx)
+					updated[r.Key] = err == nil
+					return o, err
+				})()
 			},
 			passes: []string{
 				"missing",
@@ -539,54 +428,31 @@ func TestHopelessStoresFailSoon(t *testing.T) {
 			},
 		},
 		"everything fails": {
-			break_: func(b *broken) {
-				b.get = func(context.Context, string) (leasehold.Object, error) { return leasehold.Object{}, down }
-				b.create = func(context.Context, string, []byte) (string, error) { return "", down }
-				b.update = func(context.Context, string, []byte, string) (string, error) { return "", down }
-				b.discard = func(context.Context, string, string) error { return down }
-			},
+			broken: broken(func(context.Context, teststore.Request) (o leasehold.Object, _ error) {
+				return o, errors.New("the server is down")
+			}),
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var passed []string
 			for _, check := range newSuite(nil).checks() {
 				synctest.Test(t, func(t *testing.T) {
-					b := &broken{Store: leasehold.NewMemStore()}
-					c.break_(b)
-					s := &counting{Store: b}
+					var requests atomic.Int64
+					do := c.broken()
+					store := teststore.New(leasehold.NewMemStore(), func(ctx context.Context, r teststore.Request) (
+						leasehold.Object, error) {
+						requests.Add(1)
+						return do(ctx, r)
+					})
 					began := time.Now()
-					if check.run(t.Context(), s, t.Logf) == nil {
+					if check.run(t.Context(), store, t.Logf) == nil {
 						passed = append(passed, check.name)
 					}
 					require.LessOrEqual(t, time.Since(began), 10*time.Second, check.name)
-					require.LessOrEqual(t, s.requests.Load(), int64(10_000), check.name)
+					require.LessOrEqual(t, requests.Load(), int64(10_000), check.name)
 				})
 			}
 			require.ElementsMatch(t, c.passes, passed)
 		})
 	}
-}
-
-// counting counts requests.
-type counting struct {
-	leasehold.Store
-	requests atomic.Int64
-}
-
-func (s *counting) Get(ctx context.Context, key string) (leasehold.Object, error) {
-	s.requests.Add(1)
-	return s.Store.Get(ctx, key)
-}
-
-func (s *counting) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
-	s.requests.Add(1)
-	return s.Store.PutIfMatch(ctx, key, body, etag)
-}
-
-func (b *broken) deleteAnyway(ctx context.Context, key, _ string) error {
-	o, err := b.Store.Get(ctx, key)
-	if errors.Is(err, leasehold.ErrNotExist) {
-		return nil
-	}
-	return b.Store.DeleteIfMatch(ctx, key, o.ETag)
 }

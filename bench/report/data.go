@@ -1,4 +1,4 @@
-// Package report turns the measurements of package bench into docs/performance.md and its plots.
+// Package report turns the measurements of package bench into docs/performance.md and its charts.
 // The prose and the tables are in pages, as templates. What is rendered is a function of
 // docs/performance.json and of nothing else, so a test renders it again and compares byte for byte.
 package report

@@ -1,6 +1,6 @@
 package report
 
-// The systems that are measured, as tables and plots name them.
+// The systems that are measured, as tables and charts name them.
 const (
 	Leasehold  = "leasehold"
 	Pushed     = "leasehold, push"

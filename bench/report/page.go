@@ -12,8 +12,8 @@ import (
 //go:embed pages/*.tmpl
 var prose embed.FS
 
-// pages are templates of the pages, of tables that both pages have, of what other pages quote, and
-// of why targets are missed.
+// pages are templates of the pages, of tables that both pages have, of charts, of what other pages
+// quote, and of why targets are missed.
 var pages = template.Must(template.New("").Funcs(functions).ParseFS(prose, "pages/*.tmpl"))
 
 // functions are what templates write figures with. The rows and the other figures are methods of
@@ -22,6 +22,7 @@ var functions = template.FuncMap{
 	"num": num, "ms": ms, "micro": micro, "percent": percent, "kib": kib, "seconds": seconds, "thousands": thousands,
 	"mul": mul, "div": div, "polls": polls, "trips": trips,
 	"server": Server, "system": system, "farthest": farthest, "eight": eight, "inOrder": inOrder,
+	"inMillis": inMillis, "shownTrip": func() float64 { return shownTrip },
 }
 
 // Each of these writes a figure with so many digits after the point.
@@ -80,16 +81,15 @@ func thousands(n int) string {
 func mul(a, b any) float64 { return number(a) * number(b) }
 func div(a, b any) float64 { return number(a) / number(b) }
 
-// Render returns the pages and the plots, by their names under docs.
+// Render returns the pages and the charts, by their names under docs.
 func (d *Data) Render() map[string]string {
 	files := map[string]string{}
 	for _, name := range []string{"performance.md", "evidence/performance-tables.md"} {
 		files[name] = d.write(path.Base(name)+".tmpl") + "\n"
 	}
-	for _, t := range []theme{light, dark} {
-		files["img/takeover"+t.suffix+".svg"] = d.takeoverPlot(t)
-		files["img/handover"+t.suffix+".svg"] = d.handoverPlot(t)
-		files["img/crowd"+t.suffix+".svg"] = d.crowdPlot(t)
+	for name, c := range (view{d}).charts() {
+		light := execute("chart", c)
+		files["img/"+name+".svg"], files["img/"+name+"-dark.svg"] = light, darker.Replace(light)
 	}
 	return files
 }
@@ -109,12 +109,16 @@ func (d *Data) Fill(page string) (filled string, names []string) {
 }
 
 // write returns what a template makes of the data. A line that is indented by two spaces continues
-// the one before it, so that a paragraph or a row can have several in a template. It panics if the
-// template fails, which is a mistake in this package.
+// the one before it, so that a paragraph or a row can have several in a template.
 func (d *Data) write(name string) string {
+	return strings.ReplaceAll(strings.TrimSpace(execute(name, view{d})), "\n  ", " ")
+}
+
+// execute panics if the template fails, which is a mistake in this package.
+func execute(name string, data any) string {
 	var b strings.Builder
-	if err := pages.ExecuteTemplate(&b, name, view{d}); err != nil {
+	if err := pages.ExecuteTemplate(&b, name, data); err != nil {
 		panic(err)
 	}
-	return strings.ReplaceAll(strings.TrimSpace(b.String()), "\n  ", " ")
+	return b.String()
 }

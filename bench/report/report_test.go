@@ -21,8 +21,8 @@ const docs = "../../docs"
 // noFigure is a line with what stands where a figure is missing.
 var noFigure = regexp.MustCompile(`.*(\bNaN\b|[+-]Inf\b|%!|<nil>|<no value>).*`)
 
-// TestPageIsRendered renders the page, the plots and the sentences of other pages from the data and
-// compares them with the files. With RENDER=1 it writes them.
+// TestPageIsRendered renders the pages, the charts and the sentences of other pages from the data,
+// and compares them with the files. With RENDER=1 it writes them.
 func TestPageIsRendered(t *testing.T) {
 	d, err := report.Read(filepath.Join(docs, "performance.json"))
 	require.NoError(t, err)
@@ -75,10 +75,10 @@ func TestPageIsRendered(t *testing.T) {
 			t.Errorf("%s is not what make bench-render makes of performance.json", strings.TrimPrefix(name, "../../"))
 		}
 	}
-	plots, err := filepath.Glob(docs + "/img/*.svg")
+	charts, err := filepath.Glob(docs + "/img/*.svg")
 	require.NoError(t, err)
-	for _, name := range plots {
-		require.Contains(t, files, name, "nothing renders this plot")
+	for _, name := range charts {
+		require.Contains(t, files, name, "nothing renders this chart")
 	}
 }
 

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// order is that of the systems in tables and plots.
+// order is that of the systems in tables.
 var order = []string{
 	Leasehold, Pushed, PushedNew, Followed, Together, Clocked, SafePlain, Plain, Litestream, ClientGo, Election, Mutex,
 	Redislock, Advisory,
@@ -37,11 +37,14 @@ type shown struct {
 	Electors []Electors
 }
 
+// shownTrip is the round trip of the hand-overs that are shown.
+const shownTrip = 0.02
+
 // Shown picks one round trip, one number of candidates and one of electors.
 func (v view) Shown() shown {
 	return shown{
 		only(v.Crashes(), func(c crash) bool { return c.Case == Crash && c.Watched == 2 }),
-		only(v.Handovers, func(h Handover) bool { return h.Way == usualWay(h.Peer) && h.RoundTrip == 0.1 }),
+		only(v.Handovers, func(h Handover) bool { return h.Way == usualWay(h.Peer) && h.RoundTrip == shownTrip }),
 		only(v.Turns(v.Places[0].Name), func(c Crowd) bool { return c.Candidates == 8 }),
 		only(v.Electors, func(e Electors) bool { return e.Electors == 10_000 }),
 	}
@@ -137,6 +140,14 @@ func farthest(list []Handover, peer string) *Handover {
 		return nil
 	}
 	return &list[len(list)-1]
+}
+
+// RoundTrips are those that the hand-overs were measured with.
+func (v view) RoundTrips() (list []float64) {
+	for _, h := range handed(v.Handovers, Leasehold) {
+		list = append(list, h.RoundTrip)
+	}
+	return list
 }
 
 // Polled is leasehold's hand-over by polling.

@@ -43,8 +43,8 @@ With --slots, --shared or --lock, the URL names a table of locks: see "leasehold
 			return a.takeForSteps(ctx, &c, &in, file, args[0])
 		}),
 	}
-	cmd.Flags().StringVar(&file, "handle-file", "", "write the handle to this `file` and not to standard output; "+
-		"if the lock is not taken, the file does not change")
+	cmd.Flags().StringVar(&file, "handle-file", "", "`file` for the handle, instead of standard output; it does not "+
+		"change if the lock is not taken")
 	c.leaseFlags(cmd.Flags(), time.Hour)
 	c.waitFlags(cmd.Flags())
 	in.addFlags(cmd.Flags())
@@ -71,7 +71,8 @@ func (a *app) takeForSteps(ctx context.Context, c *campaign, in *inTable, path, 
 		}
 		defer file.remove()
 	case goesNowhere(os.Stdout):
-		return exit.Errorf(exit.Usage, "standard output is closed or /dev/null, so the handle would be lost")
+		return exit.Errorf(exit.Usage, "standard output is closed or /dev/null, so the handle would be lost (give a "+
+			"--handle-file)")
 	}
 	store, err := at.Open(ctx)
 	if err != nil {
@@ -91,10 +92,10 @@ func (a *app) takeForSteps(ctx context.Context, c *campaign, in *inTable, path, 
 	case err != nil:
 		return err
 	case before.goesOn(ctx, store):
-		err = exit.Errorf(exit.Usage, "--handle-file %q has the handle of another lease of this table: release that "+
-			"(leasehold release --handle-file), or give another file", path)
+		err = exit.Errorf(exit.Usage, "--handle-file %q has the handle of another lease of this table (release it "+
+			"by leasehold release --handle-file, or give another file)", path)
 	case file != nil:
-		err = a.tell(h, "acquired", record, file.keep(h))
+		err = a.report(h, "acquired", record, file.keep(h))
 	default:
 		record.Token = h.token(record)
 		err = a.print(struct {
@@ -105,7 +106,7 @@ func (a *app) takeForSteps(ctx context.Context, c *campaign, in *inTable, path, 
 	if err != nil {
 		return errors.Join(err, got.giveBack())
 	}
-	signal.Reset() // the lock is the caller's now
+	signal.Reset() // from now on, the caller has the lock
 	return nil
 }
 
@@ -116,7 +117,7 @@ type taken struct {
 	giveBack func() error
 }
 
-// take acquires a lock of its own.
+// take acquires the lock that the URL names.
 func (c *campaign) take(ctx context.Context, a *app, store *place.Store, at place.Location,
 	signals <-chan os.Signal) (taken, error) {
 	lock, err := c.lock(a, store, at.Key, nil, leasehold.WithManualRenewal())
@@ -156,12 +157,12 @@ With --ttl, this renewal and all later ones have that TTL, including the renewal
 		RunE: a.withHandle(&given, func(ctx context.Context, cmd *cobra.Command, h handle, store *place.Store) error {
 			switch changed := cmd.Flags().Changed("ttl"); {
 			case changed && h.table != nil:
-				return exit.Errorf(exit.Usage, "a lease of a table keeps the TTL of acquire: leave --ttl out")
+				return exit.Errorf(exit.Usage, "a lease of a table keeps the TTL of acquire (leave --ttl out)")
 			case changed && ttl < shortestTTL:
 				return exit.Errorf(exit.Usage, "--ttl %v is below %v", ttl, shortestTTL)
 			}
 			record, err := h.renew(ctx, store, ttl)
-			return a.tell(h, "renewed", record, err)
+			return a.report(h, "renewed", record, err)
 		}),
 	}
 	given.fileFlag(cmd.Flags())
@@ -187,7 +188,7 @@ failed, or if the lease is lost.`,
 			if given.ifHeld && errors.Is(err, leasehold.ErrLost) {
 				return nil
 			}
-			return a.tell(h, "released", record, err)
+			return a.report(h, "released", record, err)
 		}),
 	}
 	given.fileFlag(cmd.Flags())

@@ -19,8 +19,8 @@ import (
 // maxOperators bounds the connections of --admin.
 const maxOperators = 20
 
-// admin is the server of elect --admin, by which an operator moves the leader. It has an address of
-// its own, because whoever reaches it can do that.
+// admin is the server of elect --admin, by which an operator moves the leader. It has a separate
+// address, because every client that reaches it can do that.
 type admin struct {
 	addr     string
 	listener net.Listener
@@ -29,9 +29,9 @@ type admin struct {
 }
 
 func (d *admin) flags(flags *pflag.FlagSet) {
-	flags.StringVar(&d.addr, "admin", "", "serve HTTP for operators at `HOST:PORT`: POST /handover?to=HOLDER "+
-		"ends the command and passes the lock to that candidate, or without \"to\" to the first in line; "+
-		"needs --listen. Every client that reaches it can do that, so use a HOST such as 127.0.0.1")
+	flags.StringVar(&d.addr, "admin", "", "`HOST:PORT` of an HTTP server for operators, with --listen: POST "+
+		"/handover?to=HOLDER ends the command and passes the lock to that candidate, or without \"to\" to the "+
+		"first in line. Every client that reaches it can do that, so use a HOST such as 127.0.0.1")
 }
 
 // check checks the flag, and does not listen yet. listen is the flag --listen.
@@ -43,8 +43,8 @@ func (d *admin) check(listen string) error {
 		return exit.Errorf(exit.Usage, "--admin needs --listen, by which the candidates wait for the lock")
 	}
 	if host, port, err := net.SplitHostPort(d.addr); err != nil || port == "" || host == "" {
-		return exit.Errorf(exit.Usage, "--admin %.100q is not HOST:PORT, such as 127.0.0.1:8081 (0.0.0.0 is each "+
-			"address of this machine)", d.addr)
+		return exit.Errorf(exit.Usage, "--admin %.100q is not HOST:PORT (give one such as 127.0.0.1:8081; 0.0.0.0 is "+
+			"each address of this machine)", d.addr)
 	}
 	return nil
 }
@@ -69,11 +69,11 @@ func (d *admin) serve(logger *slog.Logger, peer *leaderhttp.Peer) {
 	mux.HandleFunc("POST /handover", func(rw http.ResponseWriter, r *http.Request) {
 		to, named := r.URL.Query().Get("to"), r.URL.Query().Has("to")
 		if named && to == "" { // as of a variable of a shell that is not set
-			http.Error(rw, "\"to\" is empty: name a candidate, or leave \"to\" out for the first in line",
+			http.Error(rw, "\"to\" is empty (name a candidate, or leave \"to\" out for the first in line)",
 				http.StatusBadRequest)
 			return
 		}
-		logger.Info("a hand-over was asked for", "to", to, "from", r.RemoteAddr)
+		logger.Info("hand-over requested", "to", to, "from", r.RemoteAddr)
 		rw.Header().Set("Cache-Control", "no-store")
 		if err := peer.HandOver(r.Context(), to); err != nil {
 			http.Error(rw, strings.TrimPrefix(exit.Reword(err.Error()), "leaderhttp: "), handOverStatus(err))
@@ -92,7 +92,7 @@ func (d *admin) serve(logger *slog.Logger, peer *leaderhttp.Peer) {
 	go func() {
 		defer close(d.served)
 		if err := d.server.Serve(d.listener); !errors.Is(err, http.ErrServerClosed) {
-			logger.Warn("the server of --admin has failed: the lock goes on without it", "err", err)
+			logger.Warn("the server of --admin has failed", "err", err, "effect", notAffected)
 		}
 	}()
 }
@@ -103,7 +103,8 @@ func (d *admin) serve(logger *slog.Logger, peer *leaderhttp.Peer) {
 func withoutBrowsers(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") != "" {
-			http.Error(rw, "a request of a browser: --admin answers programs only, such as curl", http.StatusForbidden)
+			http.Error(rw, "refused: the request comes from a browser (use a program such as curl)",
+				http.StatusForbidden)
 			return
 		}
 		next.ServeHTTP(rw, r)
@@ -121,7 +122,7 @@ func handOverStatus(err error) int {
 	return http.StatusBadGateway
 }
 
-// end ends the server. Who waits for a hand-over is answered before.
+// end ends the server. Requests that wait for a hand-over are answered before.
 func (d *admin) end() {
 	if d.listener == nil {
 		return

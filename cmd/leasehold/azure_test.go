@@ -86,7 +86,7 @@ func TestAzure(t *testing.T) {
 	require.NotEqual(t, 0, az("renew", handle).code)
 	r = az("status", "-o", "json", url)
 	r.succeeds(t)
-	require.Equal(t, "free", views(t, r.out)[0].State)
+	require.Equal(t, "released", views(t, r.out)[0].State)
 	r = az("bench", "-o", "json", "--rounds", "2", "--ttl", benchTTL.String(), url)
 	require.Equal(t, 0, r.code, "%s", r.stderr)
 	benchRows(t, r.out, 2, benchTTL)
@@ -255,7 +255,7 @@ func TestDoctorOnAzure(t *testing.T) {
 			78,
 			"lease",
 			"failed",
-			"somebody holds an Azure lease",
+			"a client holds an Azure lease",
 			"break the lease",
 			nil,
 		},

@@ -97,6 +97,6 @@ func TestCommandThatIgnoresSIGTERM(t *testing.T) {
 	require.Equal(t, 79, s.wait(t), "%s", &s.stderr)
 	lines := strings.Split(strings.TrimSpace(s.stderr.String()), "\n")
 	require.Equal(t, 1, strings.Count("\n"+s.stderr.String(), "\nleasehold: "))
-	require.Regexp(t, "^leasehold: the command was ended, or not started, because its lease was lost: .*broken by an "+
-		"administrator .see leasehold help guarantee.$", lines[len(lines)-1])
+	require.Regexp(t, "^leasehold: the command was ended or not started: lock \"a\": lease lost .token 1.: broken by "+
+		"an administrator .see leasehold help guarantee.$", lines[len(lines)-1])
 }

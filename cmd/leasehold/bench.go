@@ -57,7 +57,7 @@ is removed at the end. Without the permission to delete it stays, and the next b
 const (
 	benchSuffix  = "-bench"
 	benchPurpose = "leasehold bench" // in the metadata of the record, so that no other object is overwritten or removed
-	benchPause   = time.Second       // between two writes, where a store takes no more to one object
+	benchPause   = time.Second       // between two writes, where a store accepts no more of one object
 )
 
 // benched is one row of the result.
@@ -97,7 +97,7 @@ func rounded(seconds float64) time.Duration {
 	return d
 }
 
-// timings are those of one operation.
+// timings are the times of one operation.
 type timings struct {
 	operation string
 	took      []time.Duration
@@ -130,7 +130,7 @@ func (a *app) measure(ctx context.Context, url string, rounds int, ttl time.Dura
 	}
 	at.Key += benchSuffix
 	if err := at.CheckKey(); err != nil {
-		return exit.Errorf(exit.Usage, "the bench has no key beside that of the lock: %w", err)
+		return exit.Errorf(exit.Usage, "bench has no key for its lock: %w", err)
 	}
 	signals := make(chan os.Signal, 16)
 	guard.Catch(signals, guard.ToGroup)
@@ -150,7 +150,7 @@ func (a *app) measure(ctx context.Context, url string, rounds int, ttl time.Dura
 		return ended
 	}
 	if errors.Is(err, leasehold.ErrLost) {
-		return exit.Errorf(exit.Store, "%w (the store is too slow for a TTL of %v: try a longer --ttl)", err, ttl)
+		return exit.Errorf(exit.Store, "%w (the store is too slow for a TTL of %v, so try a longer --ttl)", err, ttl)
 	}
 	if err != nil {
 		return err
@@ -165,7 +165,7 @@ func (a *app) measure(ctx context.Context, url string, rounds int, ttl time.Dura
 // bench is one run of the command.
 type bench struct {
 	app          *app
-	at           place.Location // of its own lock
+	at           place.Location // of the bench's lock
 	ttl          time.Duration
 	store, other *place.Store // the same, as two processes see it
 }
@@ -177,8 +177,8 @@ func (b *bench) run(ctx context.Context, rounds int) (rows []benched, err error)
 	defer func() {
 		kept := b.remove(context.WithoutCancel(ctx))
 		if kept != nil {
-			b.app.log.Warn("the object of the bench stays, and the next bench uses it again", "key",
-				b.at.Key, "err", kept)
+			b.app.log.Warn("removing the object of the bench failed", "key", b.at.Key, "err", kept,
+				"effect", "the next bench uses it")
 		}
 		rows = append(rows, benched{
 			Operation: "in all",
@@ -198,15 +198,15 @@ func (b *bench) run(ctx context.Context, rounds int) (rows []benched, err error)
 	return append(rows, takeover), err
 }
 
-// lock makes a lock as a process of its own would.
+// lock makes a lock as a separate process would.
 func (b *bench) lock(store *place.Store, more ...leasehold.Option) (*leasehold.Lock, error) {
 	return newLock(store, b.at.Key, append(more, leasehold.WithTTL(b.ttl),
 		leasehold.WithLogger(slog.New(slog.DiscardHandler)),
 		leasehold.WithMetadata(map[string]string{"purpose": benchPurpose})))
 }
 
-// begin takes the lock for the first time, and refuses one that is not a bench's. It also opens the
-// connections, which is not measured.
+// begin takes the lock for the first time, and refuses a lock that is not a bench's. It also opens
+// the connections, which is not measured.
 func (b *bench) begin(ctx context.Context) error {
 	lock, err := b.lock(b.store)
 	if err != nil {
@@ -223,7 +223,7 @@ func (b *bench) begin(ctx context.Context) error {
 		case err != nil:
 			return err
 		case record.Metadata["purpose"] != benchPurpose:
-			return exit.Errorf(exit.Config, "the object %q is a lock, but not one of a bench: give another URL",
+			return exit.Errorf(exit.Config, "the object %q is a lock, but not a lock of bench (give another URL)",
 				b.at.Key)
 		}
 	}
@@ -260,7 +260,7 @@ func (b *bench) round(ctx context.Context, steps []*timings) error {
 	return nil
 }
 
-// takeOver measures how long nobody holds the lock after its holder has died.
+// takeOver measures how long the lock has no holder after its holder has crashed.
 func (b *bench) takeOver(ctx context.Context) (row benched, err error) {
 	holder, err := b.lock(b.store)
 	if err != nil {
@@ -313,7 +313,7 @@ func (b *bench) takeOver(ctx context.Context) (row benched, err error) {
 	return row, cmp.Or(lost, got.err)
 }
 
-// pause keeps the writes of a bench apart where the store takes no more of them.
+// pause waits between the writes of a bench where the store accepts only one at a time.
 func (b *bench) pause(ctx context.Context) error {
 	if b.at.Scheme != "gs" {
 		return ctx.Err()
@@ -326,7 +326,7 @@ func (b *bench) pause(ctx context.Context) error {
 	}
 }
 
-// remove removes the object of the bench, unless another bench has taken it meanwhile.
+// remove removes the object of the bench, unless another bench has taken it since.
 func (b *bench) remove(ctx context.Context) error {
 	o, err := b.store.Get(ctx, b.at.Key)
 	if errors.Is(err, leasehold.ErrNotExist) {
@@ -340,7 +340,7 @@ func (b *bench) remove(ctx context.Context) error {
 	case err != nil:
 		return err
 	case record.Metadata["purpose"] != benchPurpose || !record.Released():
-		return errors.New("it is another's now")
+		return errors.New("another bench has taken it")
 	}
 	return b.store.DeleteIfMatch(ctx, b.at.Key, o.ETag)
 }

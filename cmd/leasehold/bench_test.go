@@ -118,7 +118,7 @@ func TestBenchNeverTouchesWhatIsNotItsOwn(t *testing.T) {
 	lease, err := b.lock("locks/a-bench").Acquire(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, lease.Release(t.Context()))
-	b.run("bench", b.url("locks/a")).complains(t, 78, "is a lock, but not one of a bench: give another URL")
+	b.run("bench", b.url("locks/a")).complains(t, 78, "is a lock, but not a lock of bench (give another URL)")
 	b.putObject("locks/b-bench", "a page")
 	b.run("bench", b.url("locks/b")).complains(t, 78, "corrupt lock, or none at all")
 	rec, err := b.lock("locks/a-bench").Inspect(t.Context())

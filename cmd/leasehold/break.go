@@ -48,9 +48,9 @@ unchanged.`,
 			}
 			switch {
 			case !cmd.Flags().Changed("token"):
-				return exit.Errorf(exit.Usage, "--token is missing: leasehold status shows it")
+				return exit.Errorf(exit.Usage, "--token is missing (leasehold status shows it)")
 			case b.token > storeapi.MaxToken:
-				return exit.Errorf(exit.Usage, "--token %d is over 2^53-1, the highest that there can be", b.token)
+				return exit.Errorf(exit.Usage, "--token %d exceeds 2^53-1, the highest token of a term", b.token)
 			}
 			store, err := at.Open(ctx)
 			if err != nil {
@@ -89,10 +89,10 @@ func (a *app) breakTerm(ctx context.Context, store *place.Store, at place.Locati
 	switch {
 	case err != nil:
 		return err
-	case view.State == "free" && view.Token == 0:
+	case view.State == stateNeverTaken:
 		return exit.Errorf(exit.Usage, "%s was never taken", view.URL)
 	case view.Table != nil: // breaking it would replace it by a lock
-		return exit.Errorf(exit.Usage, "%s is a table of locks, not a lock: nothing was changed (%s)", view.URL,
+		return exit.Errorf(exit.Usage, "%s is a table of locks, not a lock, and was not changed (%s)", view.URL,
 			view.Table.howToBreak(at))
 	}
 	whose, released := "", "is released"
@@ -100,14 +100,14 @@ func (a *app) breakTerm(ctx context.Context, store *place.Store, at place.Locati
 		whose = ", a member of a table of locks: what it holds there passes on when its TTL has passed"
 		released = "has ended: what it holds in the table passes on when its TTL has passed"
 	}
-	if view.State != "free" {
+	if view.State != stateReleased {
 		what := fmt.Sprintf("held by %s, token %d, until %s", exit.Printable(view.Holder), view.Token,
 			stamp(view.ExpiresAt))
 		switch view.State {
-		case "corrupt":
+		case stateCorrupt:
 			what = "corrupt"
-		case "expired":
-			what = fmt.Sprintf("expired: %s, token %d, has not renewed it, and its lease ran out at %s",
+		case stateExpired:
+			what = fmt.Sprintf("expired: %s, token %d, has not renewed it, and its lease ended at %s",
 				exit.Printable(view.Holder), view.Token, stamp(view.ExpiresAt))
 		}
 		if err := b.ask("%s is %s%s.\nRelease token %d by force?", view.URL, what, whose, b.token); err != nil {

@@ -21,11 +21,11 @@ import (
 	"github.com/leasehold-go/leasehold/locktable"
 )
 
-// defaultTTL is that of run and elect. A command that is told to end has a sixth of it, and after a
-// crash nobody has the lock for so long.
+// defaultTTL is the TTL of run and elect. A command has a sixth of it between SIGTERM and SIGKILL,
+// and after a crash the lock has no holder for as long as the TTL.
 const defaultTTL = 30 * time.Second
 
-// maxPoll is how often a lock is read, however long its TTL is, while somebody waits for it.
+// maxPoll is the longest time between two reads of a waiting command, however long the TTL is.
 const maxPoll = 6 * time.Second
 
 // campaign has the flags of the commands that take a lock.
@@ -37,12 +37,12 @@ type campaign struct {
 	holder            string
 	metadata          map[string]string
 	flags             *pflag.FlagSet
-	tells             bool                            // acquire says whom it waits for
+	announces         bool                            // acquire logs the holder for whom it waits
 	store             *place.Store                    // of the lock or table
 	web               web                             // of run and elect
 	waiting           *waiting                        // of run
-	other             atomic.Pointer[leasehold.Event] // the last new term of another
-	has               atomic.Bool                     // the lock, also while it is being passed on
+	other             atomic.Pointer[leasehold.Event] // the last new term of another holder
+	has               atomic.Bool                     // the lock, even while it is being passed on
 	joined            chan struct{}                   // closed when this process is a member of a table
 }
 
@@ -55,7 +55,7 @@ func (m *metadata) Type() string   { return "name=value" }
 func (m *metadata) Set(text string) error {
 	name, value, ok := strings.Cut(text, "=")
 	if !ok || name == "" {
-		return fmt.Errorf("%q is not a name, an equals sign and a value", text)
+		return fmt.Errorf("%q is not name=value", text)
 	}
 	if *m == nil {
 		*m = make(map[string]string)
@@ -80,7 +80,7 @@ func (c *campaign) marginFlag(flags *pflag.FlagSet) {
 func (c *campaign) waitFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&c.wait, "wait", 0, "maximum time to wait for the lock (default no limit); 0 is --no-wait")
 	flags.BoolVarP(&c.noWait, "no-wait", "n", false, "fail at once if the lock is held")
-	c.tells = true
+	c.announces = true
 }
 
 func (c *campaign) check() error {
@@ -90,10 +90,10 @@ func (c *campaign) check() error {
 	case c.noWait && c.wait > 0:
 		return exit.Errorf(exit.Usage, "--wait and --no-wait exclude each other")
 	case c.flags.Changed("margin") && c.margin <= 0:
-		return exit.Errorf(exit.Usage, "--margin %v is not positive: the command needs time to end", c.margin)
+		return exit.Errorf(exit.Usage, "--margin %v is not positive, but the command needs time to end", c.margin)
 	case c.ttl > 0 && c.margin > c.ttl/2:
-		return exit.Errorf(exit.Usage, "the safety margin %v is over half of the TTL %v: choose a shorter "+
-			"--margin or a longer --ttl", c.margin, c.ttl)
+		return exit.Errorf(exit.Usage, "--margin %v exceeds half of the TTL %v (choose a shorter --margin or a "+
+			"longer --ttl)", c.margin, c.ttl)
 	}
 	if err := c.web.check(c.metadata, c.flags); err != nil {
 		return err
@@ -110,7 +110,7 @@ func (c *campaign) lock(a *app, store *place.Store, key string, renewed chan<- s
 	more ...leasehold.Option) (lock *leasehold.Lock, err error) {
 	c.store = store
 	level := slog.LevelInfo
-	if c.tells && !c.noWait || isTerminal(os.Stderr) {
+	if c.announces && !c.noWait || isTerminal(os.Stderr) {
 		level = slog.LevelWarn
 	}
 	opts := append(more, leasehold.WithTTL(c.ttl), leasehold.WithPollInterval(min(c.ttl/5, maxPoll)),
@@ -158,7 +158,7 @@ func (c *campaign) acquireUntilSignal(ctx context.Context, a *app, store *place.
 }
 
 // wakeWhenFree has the lock read without a poll when another process of this machine has released
-// it, in a directory, until stop. A renewal wakes nobody.
+// it, in a directory, until stop. A renewal wakes no command.
 func wakeWhenFree(ctx context.Context, store *place.Store, lock *leasehold.Lock) (stop func()) {
 	return store.OnChange(lock.Key(), func() {
 		if rec, err := lock.Inspect(ctx); err != nil || rec.Released() {
@@ -167,7 +167,7 @@ func wakeWhenFree(ctx context.Context, store *place.Store, lock *leasehold.Lock)
 	})
 }
 
-// giveBack releases a lease that nobody uses. It tries for less than a long TTL, because no signal
+// giveBack releases a lease that is not used. It tries for less than a long TTL, because no signal
 // ends it.
 func giveBack(ctx context.Context, lease *leasehold.Lease) error {
 	ctx, cancel := context.WithTimeout(ctx, retryFor)
@@ -175,13 +175,14 @@ func giveBack(ctx context.Context, lease *leasehold.Lease) error {
 	return lease.Release(ctx)
 }
 
-// tellEvery is how often somebody who reads the log of a pipeline hears that it still waits.
-const tellEvery = time.Minute
+// remindEvery is the time between two lines in the log of a command that waits.
+const remindEvery = time.Minute
 
-// tell says until stop, again and again, whom the lock with this key is waited for. At once, the
-// observer of the lock has said so. On a terminal it counts.
-func (c *campaign) tell(a *app, key string) (stop func()) {
-	began, every, end := time.Now(), tellEvery, func() {}
+// remind logs again and again until stop that the command waits for the lock with this key, and for
+// which holder. The observer of the lock has logged it at once. On a terminal, a status line
+// counts.
+func (c *campaign) remind(a *app, key string) (stop func()) {
+	began, every, end := time.Now(), remindEvery, func() {}
 	say := func() {
 		args := []any{"key", key, "for", time.Since(began).Round(time.Second)}
 		if e := c.other.Load(); e != nil {
@@ -227,7 +228,7 @@ func (c *campaign) countdown(key string, waited time.Duration) string {
 	}
 	var rec leasehold.Record
 	seen := c.store.Seen(key)
-	if rec.UnmarshalJSON(seen.Body) != nil || rec.Released() { // also where the lock is one in a table
+	if rec.UnmarshalJSON(seen.Body) != nil || rec.Released() { // or the object is a table
 		return text
 	}
 	text += fmt.Sprintf(": held by %s, token %d, ", rec.Holder, rec.Token)
@@ -238,15 +239,15 @@ func (c *campaign) countdown(key string, waited time.Duration) string {
 	return fmt.Sprint(text, "for ", left, " unless renewed")
 }
 
-// acquire waits for a lock, or for one in a table, as long as the flags say, and longer for one
-// whose holder seems to be gone, or that is being created. A job that never waits for a TTL would
-// otherwise never have it. key is of the object, for people.
+// acquire waits for a lock, or for a lock in a table, as long as the flags say. It waits longer if
+// the holder seems to have crashed, or if the lock is being created: otherwise a job that never
+// waits for a TTL would never get it. key is the object's, for messages.
 func acquire[L any](ctx context.Context, c *campaign, a *app, key string, lock interface {
 	Acquire(ctx context.Context) (L, error)
 	TryAcquire(ctx context.Context) (L, error)
 }) (L, error) {
 	began := time.Now()
-	defer c.tell(a, key)()
+	defer c.remind(a, key)()
 	if !c.noWait {
 		limited, cancel := ctx, func() {}
 		if c.wait > 0 {
@@ -264,8 +265,8 @@ func acquire[L any](ctx context.Context, c *campaign, a *app, key string, lock i
 	return lease, c.gaveUp(began, err)
 }
 
-// gaveUp is the error of a wait that began then. At the end of --wait it says who holds the lock,
-// or what else stood in the way.
+// gaveUp is the error of a wait that began then. At the end of --wait it names the holder, or what
+// else has prevented the acquisition.
 func (c *campaign) gaveUp(began time.Time, err error) error {
 	var why error
 	lock, isLock := errors.AsType[*leasehold.HeldError](err)
@@ -285,18 +286,18 @@ func (c *campaign) gaveUp(began time.Time, err error) error {
 	return &exit.GaveUp{After: max(c.wait, time.Since(began).Round(time.Second)), Err: why}
 }
 
-// maxExtra bounds the wait for a lock whose holder seems to be gone, beyond the time that the user
-// gives.
+// maxExtra bounds the wait for a lock whose holder seems to have crashed, beyond the time that the
+// user gives.
 const maxExtra = 5 * time.Minute
 
-// environment is what a command is told about the term that it runs in.
+// environment has the variables that describe the term in which a command runs.
 func environment(key string, r leasehold.Record) []string {
 	return []string{"LEASEHOLD_KEY=" + key, "LEASEHOLD_TOKEN=" + strconv.FormatUint(r.Token, 10),
 		"LEASEHOLD_HOLDER=" + r.Holder}
 }
 
 // untilSignal is ctx until one of the signals arrives that end a process. After stop, signals has
-// only later ones. Who needs none of them later may let ctx end in place of stop.
+// only later signals. A caller that needs none of these may let ctx end instead of stop.
 func untilSignal(ctx context.Context, signals <-chan os.Signal) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	over, ended := make(chan struct{}), make(chan struct{})

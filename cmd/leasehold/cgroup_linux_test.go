@@ -94,7 +94,7 @@ var ownCgroup = sync.OnceValues(func() (string, error) {
 
 // cgroupIn is the directory of the control group that a log speaks of.
 func cgroupIn(log string) string {
-	found := regexp.MustCompile(`the command has a control group of its own" path=(\S+)`).FindStringSubmatch(log)
+	found := regexp.MustCompile(`the command has a separate control group" path=(\S+)`).FindStringSubmatch(log)
 	if found == nil {
 		return ""
 	}
@@ -262,7 +262,7 @@ func TestNoControlGroupCanBeMade(t *testing.T) {
 			}
 			r := finish(t, cmd)
 			require.Equal(t, 7, r.code, "%s", r.stderr)
-			require.Contains(t, r.stderr, "the command has no control group of its own")
+			require.Contains(t, r.stderr, "the command has no separate control group")
 			require.NotContains(t, r.stderr, "the command has a control group")
 		})
 	}
@@ -284,7 +284,7 @@ func TestAControlGroupInADelegatedPart(t *testing.T) {
 	})
 	t.Run("given in part", func(t *testing.T) {
 		dir, r := delegated(t, "")
-		require.Contains(t, r.stderr, "the command has no control group of its own")
+		require.Contains(t, r.stderr, "the command has no separate control group")
 		require.Contains(t, r.stderr, "permission denied")
 		require.True(t, strings.HasSuffix(strings.TrimSuffix(r.out, "\n"), "/"+filepath.Base(dir)), "%s", r.out)
 	})

@@ -10,7 +10,7 @@ import (
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/exit"
 )
 
-// commands are all commands. Each has a file of its own.
+// commands are all commands. Each is in a separate file.
 func (a *app) commands() []*cobra.Command {
 	return append([]*cobra.Command{
 		a.run(), a.elect(), a.acquire(), a.renew(), a.hold(), a.release(), a.status(), a.list(),
@@ -19,8 +19,7 @@ func (a *app) commands() []*cobra.Command {
 	}, helpTopics()...)
 }
 
-// newLock makes a lock. What it refuses are flags, or a store that cannot work, also if only for
-// the moment.
+// newLock makes a lock. It refuses flags, and a store that cannot work now.
 func newLock(store leasehold.Store, key string, opts []leasehold.Option) (*leasehold.Lock, error) {
 	lock, err := leasehold.NewLock(store, key, opts...)
 	if err != nil && !errors.Is(err, leasehold.ErrPermanent) && !errors.As(err, new(syscall.Errno)) {

@@ -34,12 +34,12 @@ func completeFlags(cmd *cobra.Command) {
 }
 
 const (
-	completesFor = time.Second // who has pressed TAB waits
+	completesFor = time.Second // the user waits after TAB
 	maxCompleted = 1000        // which no shell shows
 )
 
-// keys completes the URL of a lock by the keys in its store, if that tells them in time. Failures
-// are silent, because they would stand in the line that is being typed.
+// keys completes the URL of a lock by the keys in its store, if the store lists them in time.
+// Failures are silent, because they would appear in the line that is being typed.
 func keys(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 && cmd.Name() != "status" {
 		return nil, cobra.ShellCompDirectiveNoFileComp

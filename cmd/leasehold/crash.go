@@ -21,10 +21,10 @@ const (
 )
 
 func (c *campaign) crashFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&c.onCrash, "on-crash", crashReleases, "if leasehold is killed and nothing of the command is "+
-		"left, \"release\" the lock, or \"keep\" it until the TTL has passed")
-	flags.DurationVar(&c.crashDrain, "crash-drain", time.Second, "if leasehold is killed, time between the end of the "+
-		"command and the release, because requests that the command has sent may still arrive")
+	flags.StringVar(&c.onCrash, "on-crash", crashReleases, "action if leasehold is killed: \"release\" the lock "+
+		"when nothing of the command is left, or \"keep\" it until the TTL has passed")
+	flags.DurationVar(&c.crashDrain, "crash-drain", time.Second, "time between the end of the command and the release "+
+		"if leasehold is killed, because requests that the command has sent may still arrive")
 }
 
 func (c *campaign) checkCrash() error {
@@ -37,8 +37,8 @@ func (c *campaign) checkCrash() error {
 	case given && c.onCrash == crashKeeps:
 		return exit.Errorf(exit.Usage, "--crash-drain and --on-crash keep exclude each other")
 	case given && c.crashDrain >= c.ttl:
-		return exit.Errorf(exit.Usage, "--crash-drain %v is not below the TTL %v, after which the lock is free: "+
-			"choose a shorter one, or --on-crash keep", c.crashDrain, c.ttl)
+		return exit.Errorf(exit.Usage, "--crash-drain %v is not below the TTL %v, after which the lock is free "+
+			"(choose a shorter one, or --on-crash keep)", c.crashDrain, c.ttl)
 	}
 	return nil
 }
@@ -79,9 +79,9 @@ func releaseOrphan(ctx context.Context, note []byte) {
 	a.output = o.Output
 	defer a.stderr.flush()
 	log := a.newLog().With("url", h.at.String())
-	log.Warn("leasehold was killed: nothing of the command is left, and the lock will be released", "in", o.Drain)
+	log.Warn("leasehold was killed: the guard releases the lock", "in", o.Drain)
 	guard.Detach(os.Stdin, os.Stdout)
-	told := false
+	logged := false
 	over, _ := ctx.Deadline()
 	for pause, next := 250*time.Millisecond, o.Drain; ; pause = min(2*pause, maxOrphanPause) {
 		select {
@@ -92,27 +92,27 @@ func releaseOrphan(ctx context.Context, note []byte) {
 		if !time.Now().Before(over) { // after a stop of this process, ctx may end a little later
 			return
 		}
-		err := h.freeInTime(ctx)
+		err := h.releaseInTime(ctx)
 		switch {
 		case err == nil, errors.Is(err, leasehold.ErrLost), errors.Is(err, leasehold.ErrReleased):
 			return
-		case errors.Is(err, leasehold.ErrPermanent): // tells nobody after Detach
-			log.Warn("the lock could not be released: it is free after its TTL", "err", err)
+		case errors.Is(err, leasehold.ErrPermanent): // after Detach, this goes to /dev/null
+			log.Warn("releasing failed", "err", err, "free_after", time.Until(over).Round(time.Millisecond))
 			return
-		case !told:
-			log.Warn("the lock could not be released, will retry until its TTL has passed", "err", err)
+		case !logged:
+			log.Warn("releasing failed", "err", err, "retries_for", time.Until(over).Round(time.Millisecond))
 			a.stderr.flush()
 			guard.Detach(os.Stderr)
-			told = true
+			logged = true
 		}
 		next = pause
 	}
 }
 
-// freeInTime goes on with the term and ends it. What was sent for the term before, and arrives
-// later, is refused by the store. The TTL is the time that ctx has left. So if the second of the
-// two writes fails, the lock is free about when it would have been without the first.
-func (h handle) freeInTime(ctx context.Context) error {
+// releaseInTime continues the term and ends it. The store refuses requests of the term that arrive
+// later. The TTL is the time that ctx has left. So if the second of the two writes fails, the lock
+// is free about when it would have been without the first.
+func (h handle) releaseInTime(ctx context.Context) error {
 	store, err := h.at.Open(ctx)
 	if err != nil {
 		return err

@@ -61,7 +61,7 @@ func TestTheLockOfAKilledLeaseholdIsReleased(t *testing.T) {
 		ended(t, guard)
 		_ = s.wait(t)
 		require.Equal(t, 1, strings.Count(s.stderr.String(), "\n"), "%s", &s.stderr)
-		require.Contains(t, s.stderr.String(), "leasehold was killed: nothing of the command is left")
+		require.Contains(t, s.stderr.String(), "leasehold was killed: the guard releases the lock")
 		lease, err := p.lock().TryAcquire(t.Context())
 		require.NoError(t, err)
 		require.EqualValues(t, 2, lease.Token())

@@ -108,7 +108,7 @@ func TestRunWhereObjectsAreOnlyCreated(t *testing.T) {
 func TestCommandsWhereObjectsAreOnlyCreated(t *testing.T) {
 	eachThatOnlyCreates(t, func(t *testing.T, b bucket, url func(key string) string) {
 		lock := url("locks/report")
-		require.Equal(t, "free", b.shows(lock).State)
+		require.Equal(t, "never_taken", b.shows(lock).State)
 		watch := start(t, b.command("watch", "--interval=100ms", lock))
 		seen := bufio.NewReader(watch.out)
 		first, err := seen.ReadString('\n')
@@ -149,7 +149,7 @@ func TestCommandsWhereObjectsAreOnlyCreated(t *testing.T) {
 		tells("token 2 held by bob")
 		b.run("break", "--token=1", lock).complains(t, 64, "token")
 		b.run("break", "--token=2", lock).succeeds(t)
-		require.Equal(t, "free", b.shows(lock).State)
+		require.Equal(t, "released", b.shows(lock).State)
 		b.run("bench", "--rounds=2", "--ttl=2s", lock).succeeds(t)
 		r = b.run("list", "-o", "json", url("locks/"))
 		r.succeeds(t)
@@ -251,7 +251,7 @@ func TestDoctorOnServersThatDoNotEvenCreate(t *testing.T) {
 	for _, url := range []string{ignores, ignores + "&createonly=1"} {
 		d := doctor(t, 78, b.command("doctor", url))
 		require.Equal(t, "failed", d.checks["conditions"].Result)
-		require.Contains(t, d.checks["conditions"].Advice, "two may lead here")
+		require.Contains(t, d.checks["conditions"].Advice, "two processes may lead")
 	}
 	d := doctor(t, 78, b.command("doctor", b.urlAt(b.onlyCreates(nil, oldLists()), "locks/other")+"&createonly=1"))
 	require.Equal(t, "failed", d.checks["conditions"].Result)

@@ -56,7 +56,7 @@ it. Add its statements to the policy of the bucket.`,
 				side := at
 				side.Endpoint = endpoint
 				if endpoint == "" {
-					return exit.Errorf(exit.Usage, "--endpoint is empty: give it a value, or leave it out")
+					return exit.Errorf(exit.Usage, "--endpoint is empty (give it a value, or leave it out)")
 				}
 				if err := place.CheckEndpoint(endpoint); err != nil {
 					return exit.Errorf(exit.Usage, "--endpoint: %w", err)

@@ -56,7 +56,7 @@ func doctor(t testing.TB, code int, cmd *exec.Cmd) diagnosis {
 		}
 		d.checks[f.Check] = f
 	}
-	if code == 0 && strings.Contains(r.stderr, `"not all is well: warning: latency"`) { // the machine is busy
+	if code == 0 && strings.Contains(r.stderr, `"checks without success: warning: latency"`) { // the machine is busy
 		return d
 	}
 	require.Equal(t, code, r.code, "%s%s", r.out, r.stderr)
@@ -69,7 +69,7 @@ func doctor(t testing.TB, code int, cmd *exec.Cmd) diagnosis {
 		Code  int
 	}
 	require.NoError(t, json.Unmarshal([]byte(r.stderr), &failed), r.stderr)
-	require.Contains(t, failed.Error, "not all is well")
+	require.Contains(t, failed.Error, "checks without success")
 	require.Equal(t, code, failed.Code)
 	return d
 }
@@ -116,22 +116,22 @@ func TestDoctorOnGoodServers(t *testing.T) {
 			for _, f := range d.checks {
 				if name == "VersityGW" && f.Check == "lifecycle" {
 					require.Equal(t, "not checked", f.Result)
-					require.Contains(t, f.Seen, "the server does not tell: HTTP 501 NotImplemented")
+					require.Contains(t, f.Seen, "the server does not report it: HTTP 501 NotImplemented")
 					continue
 				}
 				if f.Check != "latency" { // of a busy machine
 					require.Equal(t, "ok", f.Result, "%+v", f)
 				}
 			}
-			require.Contains(t, d.checks["endpoint"].Seen, b.server.Endpoint+" answers; the bucket stands in the path")
+			require.Contains(t, d.checks["endpoint"].Seen, b.server.Endpoint+" answers; the bucket is in the path")
 			require.Regexp(t, `enforced in \d\d requests`, d.checks["conditions"].Seen)
-			require.Regexp(t, `^GET \S+ \(worst \S+\), PUT \S+ \(worst \S+\): a TTL of \d+s or more suits`,
+			require.Regexp(t, `^GET \S+ \(worst \S+\), PUT \S+ \(worst \S+\): use a TTL of \d+s or more`,
 				d.checks["latency"].Seen)
 			require.Equal(t, []string{"locks/report"}, b.left())
 			require.Equal(t, before, b.object("locks/report"))
 
 			r := b.run("doctor", b.url("locks/report"))
-			if !strings.Contains(r.stderr, "not all is well: warning: latency") {
+			if !strings.Contains(r.stderr, "checks without success: warning: latency") {
 				r.succeeds(t)
 			}
 			require.Regexp(t, `^CHECK +RESULT +SEEN, AND WHAT TO DO\nendpoint +ok +http`, r.out)
@@ -323,7 +323,7 @@ func TestDoctorFindsBadServers(t *testing.T) {
 				r.Header.Del("If-None-Match")
 				return nil
 			},
-			code: 78, check: "conditions", result: "failed", seen: "succeeded", advice: "two may lead here: use " +
+			code: 78, check: "conditions", result: "failed", seen: "succeeded", advice: "two processes may lead: use " +
 				"another server", except: []string{"etag"},
 		},
 		"refuses conditions": {
@@ -362,7 +362,7 @@ func TestDoctorFindsBadServers(t *testing.T) {
 			reply: func(r *http.Response) {
 				r.Header.Set("Date", time.Now().Add(time.Hour).UTC().Format(http.TimeFormat))
 			},
-			code: 78, check: "clock", result: "warning", seen: "a new object is told to be old; Date is 1h0m0s " +
+			code: 78, check: "clock", result: "warning", seen: "a new object seems old; Date is 1h0m0s " +
 				"ahead of this machine's; no decision of a lock needs it, except with WithServerClock",
 			advice: "do not use WithServerClock",
 		},
@@ -422,7 +422,7 @@ func TestDoctorFindsBadServers(t *testing.T) {
 				}
 				return nil
 			},
-			code: 78, check: "put", result: "failed", seen: "a create is refused although there is no object",
+			code: 78, check: "put", result: "failed", seen: "the server refuses a create although there is no object",
 			advice: "delete the marker", except: []string{"get overwriting"},
 		},
 		"an archive": {
@@ -893,7 +893,7 @@ func TestDoctorOnDirectories(t *testing.T) {
 	defer os.RemoveAll(dir)
 	require.NoError(t, os.Chmod(dir, 0o755))
 	local := func(dir string) *exec.Cmd { return newDirDoctor(t, dir) }
-	doctor(t, 0, local(dir)).finds("conditions", "ok", "also of deletes", "")
+	doctor(t, 0, local(dir)).finds("conditions", "ok", "including deletes", "")
 	require.Equal(t, []string{".leasehold-lock"}, namesIn(t, dir))
 	doctor(t, 78, local(dir+"/none")).finds("directory", "failed", "no such file", "create the directory")
 	require.NoError(t, os.Chmod(dir, 0o755|os.ModeSticky))

@@ -133,7 +133,8 @@ func (o *candidacy) lead(ctx context.Context, lease *leasehold.Lease) {
 	case err != nil:
 		o.end(err)
 	case !outcome.Lost && o.relay.ending.Load() == nil:
-		o.app.log.Warn("the command has ended by itself: others may lead first", "code", outcome.Code)
+		o.app.log.Warn("the command has ended by itself", "code", outcome.Code, "effect",
+			"other candidates may lead first")
 		_ = o.elector.Resign(ctx) // returns nil at once, because ctx is the term's
 	}
 }
@@ -172,8 +173,8 @@ func (r *relay) take(sig os.Signal) (ends *exit.Interrupted) {
 }
 
 // begin is called before a command runs, and reports whether it may. What was passed on for the
-// last command is dropped before the look at ending, or a signal that comes in between would reach
-// nobody.
+// last command is dropped before the look at ending, or a signal that comes in between would be
+// lost.
 func (r *relay) begin() bool {
 	r.running.Store(true)
 	r.hangUp.Store(false)

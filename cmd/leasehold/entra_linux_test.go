@@ -57,7 +57,7 @@ func TestAzureByMicrosoftEntra(t *testing.T) {
 	_ = elect.Wait()
 	r = az("list", "-o", "json", "azblob://"+azureContainer+"/locks/"+at)
 	r.succeeds(t)
-	require.Equal(t, "free", views(t, r.out)[0].State)
+	require.Equal(t, "released", views(t, r.out)[0].State)
 	doctor(t, 0, azureCommand(t, entra, "doctor", url)).finds("credentials", "ok", "accepted", "")
 
 	entra = by("https://management.azure.com/")

@@ -26,7 +26,7 @@ import (
 
 // handle names a term for a process that did not begin it: the URL of the lock, "#term=", and the
 // handle of its lease; or the URL of a table of locks, "#member=", and the handle of a member. Its
-// text is a URL, so it can stand wherever one can.
+// text is a URL, so it can be used wherever a URL can.
 type handle struct {
 	at    place.Location
 	term  string         // of Lease.Handle, or of Table.Detach; a secret
@@ -57,7 +57,7 @@ var (
 func parseHandle(text string) (handle, error) {
 	url, fragment, ok := strings.Cut(text, "#")
 	if !ok {
-		return handle{}, exit.Errorf(exit.Usage, "%q is not a handle: pass what acquire has printed",
+		return handle{}, exit.Errorf(exit.Usage, "%q is not a handle (pass what acquire has printed)",
 			place.WithoutSecrets(url))
 	}
 	at, err := place.ParseLock(url)
@@ -67,10 +67,10 @@ func parseHandle(text string) (handle, error) {
 	}
 	switch {
 	case err == nil && oldHandle.MatchString(fragment):
-		return handle{}, exit.Errorf(exit.Usage, "the handle of %q is of an earlier version of leasehold: release the "+
-			"lock with that version, or with leasehold break, then acquire it again", place.WithoutSecrets(url))
+		return handle{}, exit.Errorf(exit.Usage, "the handle of %q is from an earlier version of leasehold (release "+
+			"the lock with that version, or with leasehold break, then acquire it again)", place.WithoutSecrets(url))
 	case err != nil || whole == nil:
-		return handle{}, exit.Errorf(exit.Usage, "the handle of %q is not a whole one: pass what acquire has printed",
+		return handle{}, exit.Errorf(exit.Usage, "the handle of %q is not complete (pass what acquire has printed)",
 			place.WithoutSecrets(url))
 	}
 	return handle{at: at, term: whole[1]}, nil
@@ -96,8 +96,8 @@ func (a *app) withHandle(given *givenHandle, do func(ctx context.Context, cmd *c
 	})
 }
 
-// tell prints what was done to the term, if there was no error.
-func (a *app) tell(h handle, done string, r leasehold.Record, err error) error {
+// report prints what was done to the term, if there was no error.
+func (a *app) report(h handle, done string, r leasehold.Record, err error) error {
 	if err != nil {
 		return err
 	}
@@ -109,11 +109,11 @@ func (a *app) tell(h handle, done string, r leasehold.Record, err error) error {
 	return a.print(show(h.at, r, 0), text)
 }
 
-// shortestTTL is that of a term that goes on, whatever its record says.
+// shortestTTL is the shortest TTL of a term that is continued, whatever its record says.
 const shortestTTL = time.Second
 
-// tryResume goes on with the term. Its record keeps the name and the metadata of the holder, and
-// the TTL unless a positive one is given. found is the record as it was before.
+// tryResume continues the term. Its record keeps the name and the metadata of the holder, and the
+// TTL unless a positive one is given. found is the record as it was before.
 func (h handle) tryResume(ctx context.Context, store *place.Store,
 	ttl time.Duration) (lease *leasehold.Lease, found leasehold.Record, err error) {
 	h = h.own()
@@ -164,7 +164,7 @@ func (v *asRead) Get(ctx context.Context, key string) (leasehold.Object, error) 
 
 func (v *asRead) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
 	if !v.resumed && etag != v.object.ETag {
-		return "", errors.New("another process has renewed the lease meanwhile")
+		return "", errors.New("another process has renewed the lease")
 	}
 	return v.Store.PutIfMatch(ctx, key, body, etag)
 }
@@ -209,11 +209,11 @@ func (h handle) renew(ctx context.Context, store *place.Store, ttl time.Duration
 	if err != nil {
 		return found, err
 	}
-	lease.Abandon() // whoever has the handle may go on
+	lease.Abandon() // any process that has the handle may continue
 	return lease.Record(), nil
 }
 
-// release frees the lock, by two writes. If only the first one succeeds, the lock is free after
+// release releases the lock, by two writes. If only the first one succeeds, the lock is free after
 // retryFor.
 func (h handle) release(ctx context.Context, store *place.Store) (leasehold.Record, error) {
 	ctx, cancel := context.WithTimeout(ctx, retryFor)
@@ -233,7 +233,7 @@ func (h handle) release(ctx context.Context, store *place.Store) (leasehold.Reco
 		if err = lease.Release(ctx); !errors.Is(err, leasehold.ErrLost) {
 			return lease.Record(), err
 		}
-		// between the two writes, hold has renewed the lease, or somebody has taken the lock
+		// between the two writes, hold has renewed the lease, or a candidate has taken the lock
 	}
 }
 
@@ -250,19 +250,19 @@ func checkOverwritten(path string, at place.Location) (h handle, err error) {
 		if errors.As(err, new(*exit.Error)) {
 			return h, err
 		}
-		return h, exit.Errorf(exit.Output, "the file of --handle-file cannot be read: %w (give another)", err)
+		return h, exit.Errorf(exit.Output, "reading --handle-file: %w (give another file)", err)
 	}
 	text := strings.TrimSpace(string(body))
 	if text == "" {
 		return h, nil
 	}
 	if h, err = parseHandle(text); err != nil {
-		return h, exit.Errorf(exit.Usage, "--handle-file %q has something else than a handle, and is left alone: give "+
-			"the path of a new file", path)
+		return h, exit.Errorf(exit.Usage, "--handle-file %q does not contain a handle, and was not changed (give the "+
+			"path of a new file)", path)
 	}
-	if h.at.String() != at.String() { // an acquire of the same lock waits until that term is over
-		return h, exit.Errorf(exit.Usage, "--handle-file %q has the handle of another lock, %v: release that "+
-			"(leasehold release --handle-file) and remove the file, or give another file", path, h.at)
+	if h.at.String() != at.String() { // an acquire of the same lock waits until that term has ended
+		return h, exit.Errorf(exit.Usage, "--handle-file %q has the handle of another lock, %v (release it by "+
+			"leasehold release --handle-file and remove the file, or give another file)", path, h.at)
 	}
 	return h, nil
 }
@@ -270,12 +270,11 @@ func checkOverwritten(path string, at place.Location) (h handle, err error) {
 // handleFile is the file of --handle-file. What an earlier acquire has written there stays until
 // this one has the lock: it may be all that can release a lock.
 type handleFile struct {
-	*os.File        // beside the file that the user names
+	*os.File        // in the directory of the file that the user names
 	path     string // of that file
 }
 
-// newHandleFile makes a file that nobody else can read, and that keep puts in place of the one at
-// path.
+// newHandleFile makes a file that no other user can read. keep moves it to path.
 func newHandleFile(path string) (*handleFile, error) {
 	switch info, err := os.Lstat(path); {
 	case errors.Is(err, fs.ErrNotExist):
@@ -283,13 +282,13 @@ func newHandleFile(path string) (*handleFile, error) {
 		return nil, exit.Errorf(exit.Output, "the file for the handle cannot be made: %w (give another --handle-file)",
 			err)
 	case info.IsDir():
-		return nil, exit.Errorf(exit.Usage, "--handle-file %q is a directory: give the path of a file", path)
+		return nil, exit.Errorf(exit.Usage, "--handle-file %q is a directory (give the path of a file)", path)
 	case !info.Mode().IsRegular(): // others may need a device, and read what goes into a pipe
-		return nil, exit.Errorf(exit.Usage, "--handle-file %q is not a regular file, and is left alone: give the "+
-			"path of a new one", path)
+		return nil, exit.Errorf(exit.Usage, "--handle-file %q is not a regular file, and was not changed (give the "+
+			"path of a new file)", path)
 	}
-	beside := filepath.Join(filepath.Dir(path), ".leasehold-handle-"+rand.Text())
-	file, err := os.OpenFile(beside, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	temporary := filepath.Join(filepath.Dir(path), ".leasehold-handle-"+rand.Text())
+	file, err := os.OpenFile(temporary, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, exit.Errorf(exit.Output, "the file for the handle cannot be made: %w (give another --handle-file)",
 			err)
@@ -301,7 +300,7 @@ func newHandleFile(path string) (*handleFile, error) {
 func (f *handleFile) keep(h handle) error {
 	_, err := fmt.Fprintln(f, h)
 	if err == nil {
-		err = f.Close() // where some file systems tell that the disk is full
+		err = f.Close() // some file systems report only here that the disk is full
 	}
 	if err == nil {
 		err = os.Rename(f.Name(), f.path)
@@ -325,12 +324,12 @@ type givenHandle struct {
 }
 
 func (g *givenHandle) fileFlag(flags *pflag.FlagSet) {
-	flags.StringVar(&g.file, "handle-file", "", "read the handle from this `file`, which acquire has written")
+	flags.StringVar(&g.file, "handle-file", "", "`file` with the handle, which acquire has written")
 }
 
 // check finds the handle.
 func (g *givenHandle) check(cmd *cobra.Command, args []string) error {
-	where := "pass what acquire has printed, or set " + handleEnv
+	none := "there is no handle (pass what acquire has printed, or set " + handleEnv + ")"
 	switch {
 	case len(args) > 1, len(args) == 1 && g.file != "":
 		return exit.Errorf(exit.Usage, "%s takes one handle, not %d", cmd.Name(), max(len(args), 2))
@@ -348,12 +347,13 @@ func (g *givenHandle) check(cmd *cobra.Command, args []string) error {
 		case err != nil:
 			return exit.Errorf(exit.Usage, "the handle cannot be read: %w (give the --handle-file of acquire)", err)
 		}
-		g.text, where = strings.TrimSpace(string(body)), "the file is empty: give the --handle-file of acquire"
+		g.text = strings.TrimSpace(string(body))
+		none = fmt.Sprintf("--handle-file %q is empty (give the --handle-file of acquire)", g.file)
 	default:
 		g.text = os.Getenv(handleEnv)
 	}
 	if g.text == "" && !g.ifHeld {
-		return exit.Errorf(exit.Usage, "there is no handle: %s", where)
+		return exit.Errorf(exit.Usage, "%s", none)
 	}
 	return nil
 }

@@ -61,7 +61,7 @@ func helpTopics() (cmds []*cobra.Command) {
 func help() *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [COMMAND | TOPIC]",
-		Short: "Help about any command or topic",
+		Short: "Show help about a command or topic",
 		ValidArgsFunction: func(cmd *cobra.Command, args []string,
 			_ string) (names []string, _ cobra.ShellCompDirective) {
 			if len(args) == 0 {

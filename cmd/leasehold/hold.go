@@ -43,16 +43,16 @@ step.`,
 			case until.limit <= 0:
 				return exit.Errorf(exit.Usage, "--for %v is not positive", until.limit)
 			case cmd.Flags().Changed("while") && until.pid <= 0:
-				return exit.Errorf(exit.Usage, "--while %d is not the number of a process", until.pid)
+				return exit.Errorf(exit.Usage, "--while %d is not the PID of a process", until.pid)
 			}
 			return a.holdOn(ctx, h, store, until)
 		}),
 	}
 	given.fileFlag(cmd.Flags())
 	cmd.Flags().DurationVar(&until.limit, "for", defaultFor, "maximum time to renew, so that a forgotten lock "+
-		"becomes free")
-	cmd.Flags().IntVar(&until.pid, "while", 0, "end when the process with this `number` has ended, such as $$, the "+
-		"shell itself")
+		"expires")
+	cmd.Flags().IntVar(&until.pid, "while", 0, "`PID` of the process at whose end hold ends, such as $$, the shell "+
+		"itself")
 	return cmd
 }
 
@@ -73,15 +73,14 @@ func (a *app) holdOn(ctx context.Context, h handle, store *place.Store, until ho
 	defer stop()
 	end := time.Now().Add(until.limit)
 	record, err := h.renew(ctx, store, 0)
-	err = a.tell(h, "renewing", record, err)
+	err = a.report(h, "renewing", record, err)
 	for err == nil {
 		if err = pause(ctx, min(record.TTL/3, time.Until(end)), alive); err != nil {
 			break
 		}
 		if !time.Now().Before(end) {
-			return exit.Errorf(exit.Lost, "lock %q: nobody renews it any more, because --for %v has passed: it "+
-				"is free after %s",
-				h.at.Key, until.limit, record.ExpiresAt.Format(dateTime))
+			return exit.Errorf(exit.Lost, "stopped renewing the lock %q, because --for %v has passed (it expires at "+
+				"%s; give a longer --for)", h.at.Key, until.limit, record.ExpiresAt.Format(dateTime))
 		}
 		record, err = a.holdOnce(ctx, store, h, record)
 	}
@@ -94,7 +93,7 @@ func (a *app) holdOn(ctx context.Context, h handle, store *place.Store, until ho
 	return err
 }
 
-// holdOnce renews once. A failure that may pass is told, and is not an error.
+// holdOnce renews once. It logs a failure that may pass, and returns no error.
 func (a *app) holdOnce(ctx context.Context, store *place.Store, h handle,
 	last leasehold.Record) (leasehold.Record, error) {
 	record, err := h.renew(ctx, store, 0)
@@ -106,9 +105,9 @@ func (a *app) holdOnce(ctx context.Context, store *place.Store, h handle,
 	if err == nil || final(err) || ctx.Err() != nil {
 		return record, err
 	}
-	text := "the lease could not be renewed, will retry"
+	text := "renewal failed"
 	if !time.Now().Before(last.ExpiresAt) {
-		text = "the lease has run out and could not be renewed, will retry: others may take the lock"
+		text = "lease expired and renewal failed"
 	}
 	a.log.Warn(text, "key", h.at.Key, "token", h.token(last), "until", last.ExpiresAt.Format(dateTime), "err", err)
 	return last, nil
@@ -134,9 +133,9 @@ func pause(ctx context.Context, d time.Duration, alive func() bool) error {
 	}
 }
 
-// living returns a function that reports whether a process lives. On Linux, a later process with
-// the same number is another one, and one that has ended does not live, although its parent has not
-// reaped it.
+// living returns a function that reports whether a process runs. On Linux, a later process with the
+// same PID is another process, and a process that has ended does not run, even if its parent has
+// not reaped it.
 func living(pid int) (func() bool, error) {
 	if pid == 0 {
 		return func() bool { return true }, nil

@@ -75,8 +75,8 @@ func TestHoldEnds(t *testing.T) {
 		p, file := taken(t)
 		s := holds(t, p, "--for", "1500ms", "--handle-file", file)
 		require.Equal(t, 79, s.wait(t), "%s", &s.stderr)
-		require.Contains(t, s.stderr.String(), "nobody renews it any more, because --for 1.5s has passed: it is "+
-			"free after")
+		require.Contains(t, s.stderr.String(), "stopped renewing the lock \"a\", because --for 1.5s has passed "+
+			"(it expires at ")
 	})
 	t.Run("with the process of --while", func(t *testing.T) {
 		t.Parallel()

@@ -79,7 +79,7 @@ func (h *newLeaderHooks) work() {
 		h.mu.Lock()
 		h.pid = 0
 		if err != nil && !h.over {
-			h.app.log.Warn("the command for new leaders has failed", "err", err)
+			h.app.log.Warn("the command of --on-new-leader has failed", "err", err)
 		}
 		h.mu.Unlock()
 	}

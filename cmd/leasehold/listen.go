@@ -28,12 +28,12 @@ const (
 	maxConnections = 500
 	// maxWaiting leaves some of them for health checks and for /leader.
 	maxWaiting = 400
-	// shutdownLimit is how long the answers to those who wait for the end of the term may take.
+	// shutdownLimit bounds the answers to requests that wait for the end of the term.
 	shutdownLimit = time.Second
 )
 
-// web is the server of a command with --listen, and what it tells and asks the other candidates.
-// Without --listen it has only its flags, and its methods do nothing. They are for one goroutine.
+// web is the server of a command with --listen, and its exchange with the other candidates. Without
+// --listen it has only its flags, and its methods do nothing. They are for one goroutine.
 type web struct {
 	addr, advertise string
 	priority        int
@@ -46,12 +46,12 @@ type web struct {
 }
 
 func (w *web) flags(flags *pflag.FlagSet) {
-	flags.StringVar(&w.addr, "listen", "", "serve HTTP at `HOST:PORT`: /leader is 200 while the command runs and else "+
-		"503, /healthz is for health checks, and candidates with this flag get the lock without a poll")
+	flags.StringVar(&w.addr, "listen", "", "`HOST:PORT` of an HTTP server: /leader is 200 while the command runs and "+
+		"else 503, /healthz is for health checks, and candidates with this flag get the lock without a poll")
 	flags.StringVar(&w.advertise, "advertise", "", "`URL` at which other candidates reach --listen (default "+
 		"http://HOST:PORT)")
-	flags.IntVar(&w.priority, "priority", 0, "with --listen: at the end of the command, the lock passes to the "+
-		"candidate with the highest priority, and among equals to the one that started last")
+	flags.IntVar(&w.priority, "priority", 0, "rank of this candidate, with --listen: at the end of the command, the "+
+		"lock passes to the highest priority, and among equals to the candidate that started last")
 }
 
 // check checks the flags, and does not listen yet.
@@ -59,19 +59,19 @@ func (w *web) check(metadata map[string]string, flags *pflag.FlagSet) error {
 	if w.addr == "" {
 		switch {
 		case w.advertise != "":
-			return exit.Errorf(exit.Usage, "--advertise needs --listen, which serves what the others reach there")
+			return exit.Errorf(exit.Usage, "--advertise needs --listen, the server that the URL names")
 		case flags.Changed("priority"):
-			return exit.Errorf(exit.Usage, "--priority needs --listen: without it, whoever reads the free lock first "+
-				"gets it")
+			return exit.Errorf(exit.Usage, "--priority needs --listen, because otherwise the first candidate that "+
+				"reads a released lock gets it")
 		}
 		return w.admin.check(w.addr)
 	}
 	host, port, err := net.SplitHostPort(w.addr)
 	if err != nil || port == "" {
-		return exit.Errorf(exit.Usage, "--listen %.100q is not HOST:PORT, such as 10.0.0.7:8080", w.addr)
+		return exit.Errorf(exit.Usage, "--listen %.100q is not HOST:PORT (give one such as 10.0.0.7:8080)", w.addr)
 	}
 	if _, ok := metadata[leaderhttp.URLKey]; ok {
-		return exit.Errorf(exit.Usage, "--listen and --metadata %s=… exclude each other: give the URL by --advertise",
+		return exit.Errorf(exit.Usage, "--listen and --metadata %s=… exclude each other (give the URL by --advertise)",
 			leaderhttp.URLKey)
 	}
 	if err := w.admin.check(w.addr); err != nil {
@@ -81,32 +81,32 @@ func (w *web) check(metadata map[string]string, flags *pflag.FlagSet) error {
 		return checkAdvertised(w.advertise)
 	}
 	if everywhere(host) {
-		return exit.Errorf(exit.Usage, "--listen %s is every address of this machine: say by --advertise "+
-			"http://HOST:PORT where the others reach it", w.addr)
+		return exit.Errorf(exit.Usage, "--listen %s is every address of this machine (add --advertise "+
+			"http://HOST:PORT, where other candidates reach it)", w.addr)
 	}
 	return nil
 }
 
-// everywhere reports whether host stands for all addresses of a machine.
+// everywhere reports whether host means all addresses of a machine.
 func everywhere(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "" || ip != nil && ip.IsUnspecified()
 }
 
-// checkAdvertised checks a URL as those who read it in the lock's record do.
+// checkAdvertised checks a URL as the readers of the lock's record do.
 func checkAdvertised(text string) error {
 	u, err := url.Parse(text)
 	switch {
 	case strings.Contains(text, "@"): // without the text, which may have a password
-		return exit.Errorf(exit.Usage, "--advertise has user information, which everybody who reads the lock would "+
-			"see: leave out all up to the @")
+		return exit.Errorf(exit.Usage, "--advertise has user information, which every reader of the lock would see "+
+			"(leave out all up to the @)")
 	case err == nil && u.Host != "" && everywhere(u.Hostname()):
-		return exit.Errorf(exit.Usage, "--advertise %.100q names no machine: give the host where the others reach "+
-			"this process", text)
+		return exit.Errorf(exit.Usage, "--advertise %.100q names no machine (give the host where other candidates "+
+			"reach this process)", text)
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" ||
 		u.ForceQuery || u.Fragment != "" || !validPort(u.Port()):
-		return exit.Errorf(exit.Usage, "--advertise %.100q is not http(s)://HOST[:PORT][/PATH], where the others "+
-			"reach this process", text)
+		return exit.Errorf(exit.Usage, "--advertise %.100q is not http(s)://HOST[:PORT][/PATH], where other "+
+			"candidates reach this process", text)
 	}
 	return nil
 }
@@ -143,7 +143,7 @@ func (w *web) listen(ctx context.Context, metadata map[string]string) (map[strin
 	return with, nil
 }
 
-// callbacks returns cb with what the other candidates are told of terms, for an elector of lock.
+// callbacks returns cb with reports of terms to the other candidates, for an elector of lock.
 func (w *web) callbacks(lock *leasehold.Lock, cb leasehold.Callbacks) (leasehold.Callbacks, error) {
 	if w.listener == nil {
 		return cb, nil
@@ -182,14 +182,14 @@ func (w *web) serve(logger *slog.Logger, healthy func(*http.Request) error) {
 	go func() {
 		defer close(w.served)
 		if err := w.server.Serve(w.listener); !errors.Is(err, http.ErrServerClosed) {
-			logger.Warn("the server of --listen has failed: the lock goes on, and hand-overs wait for polls",
-				"err", err)
+			logger.Warn("the server of --listen has failed", "err", err, "effect",
+				notAffected+", hand-overs wait for polls")
 		}
 	}()
 }
 
-// connections are those of a server. Above the most that it may have, the one that has been idle
-// for longest makes room, so that those who only connect keep no health check out.
+// connections are the connections of a server. Above the most that it may have, it closes the one
+// that has been idle for longest, so that idle clients keep no health check out.
 type connections struct {
 	most int
 	mu   sync.Mutex
@@ -222,8 +222,8 @@ func (c *connections) changed(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// withoutBodies refuses requests with a body, which nothing here needs, and does not wait for it:
-// so nobody keeps a connection busy for longer than its headers take.
+// withoutBodies refuses requests with a body, which nothing here needs, and does not wait for it.
+// So no client keeps a connection busy for longer than its headers take.
 func withoutBodies(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if r.ContentLength == 0 {
@@ -235,7 +235,7 @@ func withoutBodies(next http.Handler) http.Handler {
 	})
 }
 
-// atMost answers 503 to requests above so many at a time.
+// atMost answers 503 to requests above n at a time.
 func atMost(n int, next http.Handler) http.Handler {
 	running := make(chan struct{}, n)
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -250,7 +250,7 @@ func atMost(n int, next http.Handler) http.Handler {
 	})
 }
 
-// end ends the server and all that follows a leader. Those who wait for the end of the term are
+// end ends the server and all that follows a leader. Requests that wait for the end of the term are
 // answered before.
 func (w *web) end() {
 	if w.listener == nil {
@@ -271,13 +271,15 @@ func (w *web) end() {
 	_ = w.listener.Close() // if the server has not begun
 }
 
-// firstOnly writes what a server complains of: the first time as a warning, then with --verbose,
-// because whoever reaches the port could fill the log.
+// firstOnly logs the errors of a server: the first one as a warning, later ones with --verbose,
+// because every client that reaches the port could fill the log.
 type firstOnly struct {
 	logger *slog.Logger
 	flag   string // of the server
-	told   atomic.Bool
+	warned atomic.Bool
 }
+
+const notAffected = "the lock is not affected"
 
 func slowLog(logger *slog.Logger, flag string) *log.Logger {
 	return log.New(&firstOnly{logger: logger, flag: flag}, "", 0)
@@ -285,10 +287,10 @@ func slowLog(logger *slog.Logger, flag string) *log.Logger {
 
 func (f *firstOnly) Write(line []byte) (int, error) {
 	level := slog.LevelWarn
-	if f.told.Swap(true) {
+	if f.warned.Swap(true) {
 		level = slog.LevelInfo
 	}
-	f.logger.Log(context.Background(), level, "the server of "+f.flag+": the lock goes on without it", "err",
-		strings.TrimSpace(string(line)))
+	f.logger.Log(context.Background(), level, "error in the server of "+f.flag, "err",
+		strings.TrimSpace(string(line)), "effect", notAffected)
 	return len(line), nil
 }

@@ -95,7 +95,7 @@ func TestWatchPrintsEveryChange(t *testing.T) {
 	}
 	require.Equal(t, "held", next().State)
 	require.NoError(t, lease.Release(t.Context()))
-	require.Equal(t, "free", next().State)
+	require.Equal(t, "released", next().State)
 	lease, err = lock.Acquire(t.Context())
 	require.NoError(t, err)
 	again := next()

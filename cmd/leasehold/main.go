@@ -45,7 +45,7 @@ func execute(args []string) (code int) {
 	root := a.root()
 	root.SetArgs(args)
 	var unwritten error
-	root.SetOut(writer{os.Stdout, &unwritten}) // for what cobra prints: help, the version, completions
+	root.SetOut(writer{os.Stdout, &unwritten}) // cobra prints help, the version and completions
 	show := root.HelpFunc()
 	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
 		if !strayArguments(cmd) {
@@ -96,9 +96,9 @@ func (c childSignal) Error() string {
 	return "the command was ended by signal " + syscall.Signal(c).String()
 }
 
-// endBy ends this process by a signal. Who has started it sees the same as without it: a shell ends
-// a script whose command was interrupted, and goes on after one that has only failed. It returns
-// the exit code for where that cannot be done, as in process 1 of a container.
+// endBy ends this process by a signal. The parent sees the same as without leasehold: a shell ends
+// a script whose command was interrupted, and continues after a command that has only failed. It
+// returns the exit code for a process that no signal ends, such as process 1 of a container.
 func (a *app) endBy(s syscall.Signal) int {
 	a.stderr.flush()
 	guard.Raise(s)
@@ -117,7 +117,7 @@ type app struct {
 func newApp() *app {
 	a := &app{log: slog.New(slog.DiscardHandler)}
 	a.stderr = newErrorLines(os.Stderr, func(lines int64) {
-		a.newLog().Warn("nobody has read standard error for a while: lines are missing before this one", "lines", lines)
+		a.newLog().Warn("lines dropped: standard error was not read", "lines", lines)
 	})
 	return a
 }
@@ -220,7 +220,7 @@ See "leasehold help urls".`,
 func noEmptyFlag(flags *pflag.FlagSet) (err error) {
 	flags.Visit(func(f *pflag.Flag) {
 		if f.Value.Type() == "string" && f.Value.String() == "" {
-			err = exit.Errorf(exit.Usage, "--%s is empty: give it a value, or leave it out", f.Name)
+			err = exit.Errorf(exit.Usage, "--%s is empty (give it a value, or leave it out)", f.Name)
 		}
 	})
 	return err

@@ -113,7 +113,7 @@ func TestListShowsWhatCannotBeRead(t *testing.T) {
 		code   int
 		stderr string
 	}{
-		"nothing": {func(string) error { return nil }, "free", 0, ""},
+		"nothing": {func(string) error { return nil }, "released", 0, ""},
 		"no permission": {
 			func(path string) error { return os.Chmod(path, 0) },
 			"denied",
@@ -170,17 +170,17 @@ func TestListShowsWhatCannotBeRead(t *testing.T) {
 			states := make(map[string]int)
 			for _, v := range all {
 				states[v.State]++
-				require.Equal(t, v.State == "free", v.Error == "", "%v", v)
+				require.Equal(t, v.State == "released", v.Error == "", "%v", v)
 			}
 			if name == "nothing" {
-				require.Equal(t, 4, states["free"])
+				require.Equal(t, 4, states["released"])
 				return
 			}
 			require.Equal(t, c.state, all[slices.IndexFunc(all, func(v view) bool {
 				return strings.HasPrefix(v.Key, "bad")
 			})].State)
 			if name != "of another name" {
-				require.Equal(t, map[string]int{"free": 2, c.state: 2}, states, "%s", r.out)
+				require.Equal(t, map[string]int{"released": 2, c.state: 2}, states, "%s", r.out)
 			}
 		})
 	}

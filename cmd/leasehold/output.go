@@ -15,11 +15,26 @@ import (
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/place"
 )
 
+// The states of locks, of members of tables and of their requests, as text, JSON and docs name
+// them.
+const (
+	stateNeverTaken = string(leasehold.StateNeverTaken)
+	stateHeld       = string(leasehold.StateHeld)
+	stateReleased   = string(leasehold.StateReleased)
+	stateExpired    = string(leasehold.StateExpired)
+	stateDeleted    = string(leasehold.StateDeleted)
+	stateWaiting    = "waiting" // a request of a table
+	stateTable      = "table"   // the object is a table of locks
+	stateCorrupt    = "corrupt"
+	stateDenied     = "denied"
+	stateUnknown    = "unknown" // the store has not answered
+)
+
 // shown is what people and scripts see of a lock.
 type shown struct {
 	URL        string            `json:"url,omitempty"` // it is missing if the object is not a lock
 	Key        string            `json:"key"`
-	State      string            `json:"state"` // free, held, expired, table, corrupt, denied, unknown, or deleted
+	State      string            `json:"state"`
 	Holder     string            `json:"holder,omitempty"`
 	Token      uint64            `json:"token"`
 	TTL        float64           `json:"ttl_seconds,omitempty"`
@@ -35,16 +50,16 @@ type shown struct {
 // show is the view of a record.
 func show(at place.Location, r leasehold.Record, age time.Duration) shown {
 	s := shown{
-		URL: at.String(), Key: at.Key, State: "held", Holder: r.Holder, Token: r.Token,
+		URL: at.String(), Key: at.Key, State: stateHeld, Holder: r.Holder, Token: r.Token,
 		TTL: r.TTL.Seconds(), Age: age.Seconds(),
 		AcquiredAt: moment(r.AcquiredAt), RenewedAt: moment(r.RenewedAt), ExpiresAt: moment(r.ExpiresAt),
 		Metadata: r.Metadata,
 	}
 	switch {
 	case r.Released():
-		s.State = "free"
+		s.State = stateReleased
 	case overdue(r):
-		s.State = "expired"
+		s.State = stateExpired
 	}
 	return s
 }
@@ -56,7 +71,9 @@ func overdue(r leasehold.Record) bool {
 }
 
 // showNone is the view of a lock without a record.
-func showNone(at place.Location) shown { return shown{URL: at.String(), Key: at.Key, State: "free"} }
+func showNone(at place.Location) shown {
+	return shown{URL: at.String(), Key: at.Key, State: stateNeverTaken}
+}
 
 func moment(t time.Time) *time.Time {
 	if t.IsZero() {
@@ -159,7 +176,7 @@ func (a *app) locks() *table {
 	return t
 }
 
-// cells are those of a lock in a table of locks.
+// cells are the cells of a lock in a table of locks.
 func (s shown) cells(name string) []string {
 	holder := s.Holder
 	switch {
@@ -167,7 +184,7 @@ func (s shown) cells(name string) []string {
 		holder = s.Error
 	case s.Table != nil:
 		holder = s.Table.summary()
-	case s.State == "free" && holder != "":
+	case s.State == stateReleased && holder != "":
 		holder = "(" + holder + ")"
 	}
 	if holder == "" {
@@ -185,7 +202,7 @@ func (s shown) times() []string {
 	switch {
 	case s.Age > 0:
 		age = seconds(s.Age).Round(time.Second).String()
-	case s.RenewedAt != nil: // the server's clock does not tell
+	case s.RenewedAt != nil: // the age by the server's clock is not known
 		age = max(time.Since(*s.RenewedAt), 0).Round(time.Second).String()
 	}
 	return []string{ttl, stamp(s.AcquiredAt), stamp(s.ExpiresAt), age}

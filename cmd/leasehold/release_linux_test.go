@@ -47,7 +47,7 @@ func TestASignalEndsTheTriesToRelease(t *testing.T) {
 	}
 	require.NoError(t, s.Process.Signal(syscall.SIGTERM))
 	require.Equal(t, 7, s.wait(t), "%s", &s.stderr)
-	require.Contains(t, s.stderr.String(), "the lock was not released")
+	require.Contains(t, s.stderr.String(), "releasing failed after the command had ended")
 }
 
 // The handle cannot be written, and the lock cannot be released. No signal ends the tries of

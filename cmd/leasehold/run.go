@@ -78,9 +78,8 @@ gets LEASEHOLD_LOCK. See "leasehold help tables".`,
 func commandArgs(cmd *cobra.Command, args []string) error {
 	switch at := cmd.ArgsLenAtDash(); {
 	case at < 0:
-		return exit.Errorf(exit.Usage, "two dashes are missing between the URL and the command: leasehold %s URL "+
-			"-- COMMAND",
-			cmd.Name())
+		return exit.Errorf(exit.Usage, "two dashes are missing between the URL and the command (write leasehold %s "+
+			"URL -- COMMAND)", cmd.Name())
 	case at != 1:
 		return exit.Errorf(exit.Usage, "there must be one URL before the two dashes, not %d", at)
 	case len(args) == 1:

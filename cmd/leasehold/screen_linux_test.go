@@ -67,7 +67,7 @@ func TestColoursOnATerminal(t *testing.T) {
 			_ = watch.Wait()
 			if c.colours {
 				for _, cell := range []string{
-					"\x1b[32mheld\x1b[0m ", "\x1b[33mexpired\x1b[0m ", "\x1b[39mfree\x1b[0m ",
+					"\x1b[32mheld\x1b[0m ", "\x1b[33mexpired\x1b[0m ", "\x1b[39mreleased\x1b[0m ",
 					"\x1b[31mcorrupt\x1b[0m ",
 				} {
 					require.Contains(t, shown, cell)

@@ -21,17 +21,20 @@ func (a *app) status() *cobra.Command {
 		Short: "Show the holders of locks",
 		Long: `Shows the holder of each lock, since when, and until when by the holder's clock. AGE is
 the time since the last renewal, at least, by the server's clock; if that is not known, by the
-holder's clock and this machine's. A lock is "expired" if it should have been renewed by now, by this
-machine's clock. A candidate that has watched it for its TTL can take it. Of several locks, one that
-cannot be read is unknown, and the exit code is the code of the first failure.
+holder's clock and this machine's.
+
+The STATE is held, released, expired or never_taken. A lock is expired if it should have been renewed
+by now, by this machine's clock. A candidate that has watched it for its TTL can take it. Of several
+locks, one that cannot be read is unknown, and the exit code is the code of the first failure.
 
 A table of locks is shown with its members, and with the requests that hold or wait, in order. The
-token of the table is its revision, and the token of a held request is its fencing token. A member
-is expired if its lock should have been renewed by now, and so are its requests.
+token of the table is its revision, and the token of a held request is its fencing token. Members and
+requests are held, waiting or expired. A member is expired if its lock should have been renewed by now,
+and so are its requests.
 
-With --exit-code, the exit code is 75 if a lock is held or expired, and 0 if all are free. The code of
-a lock that is corrupt (78) or cannot be read (69, 77, 78) comes first. The answer is already old when
-a script has it: to do something under the lock, use "run --no-wait".`,
+With --exit-code, the exit code is 75 if a lock is held or expired, and 0 if all are released or were
+never taken. The code of a lock that is corrupt (78) or cannot be read (69, 77, 78) comes first. The
+answer is already old when a script has it: to do something under the lock, use "run --no-wait".`,
 		Example:           `  leasehold status s3://bucket/locks/report s3://bucket/locks/nightly -o json`,
 		Args:              someArgs("one URL or more"),
 		ValidArgsFunction: keys,
@@ -55,25 +58,25 @@ a script has it: to do something under the lock, use "run --no-wait".`,
 						break
 					}
 					view = showNone(at)
-					view.State, view.Error = "unknown", exit.Message(err)
+					view.State, view.Error = stateUnknown, exit.Message(err)
 				}
 				table.add(view, view.cells(at.String())...)
-				held = held || view.State == "held" || view.State == "expired"
+				held = held || view.State == stateHeld || view.State == stateExpired
 				if view.Table != nil {
 					view.Table.addTo(table)
 					held = held || len(view.Table.Held) > 0
 				}
-				if byCode && view.State == "corrupt" {
+				if byCode && view.State == stateCorrupt {
 					failed = firstOf(failed, exit.Errorf(exit.Config, "%s", view.Error))
 				}
 			}
 			if err := firstOf(table.close(), failed); err != nil || !byCode || !held {
 				return err
 			}
-			return childCode(exit.Held) // which the table has told
+			return childCode(exit.Held) // the table has shown why
 		}),
 	}
-	cmd.Flags().BoolVar(&byCode, "exit-code", false, "exit with 75 if a lock is held, and with 0 if all are free")
+	cmd.Flags().BoolVar(&byCode, "exit-code", false, "exit with 75 if a lock is held, and with 0 if none is")
 	return cmd
 }
 
@@ -191,7 +194,7 @@ func (a *app) listAll(ctx context.Context, store *place.Store, at place.Location
 				one <- result{view: notLock(lock, object.Err)}
 				continue
 			case why != "":
-				one <- result{view: notLock(lock, fmt.Errorf("it is no lock: its key %s", why))}
+				one <- result{view: notLock(lock, fmt.Errorf("it is not a lock: its key %s", why))}
 				continue
 			}
 			reading.Go(func() {
@@ -217,7 +220,7 @@ func (a *app) listAll(ctx context.Context, store *place.Store, at place.Location
 		case r.gone:
 			continue
 		}
-		if r.view.State == "denied" && refused == nil {
+		if r.view.State == stateDenied && refused == nil {
 			refused = exit.Errorf(exit.Permission, "not all locks may be read: lock %q: %s", r.view.Key, r.view.Error)
 		}
 		table.add(r.view, r.view.cells(r.view.Key)...)
@@ -231,9 +234,9 @@ func (a *app) listAll(ctx context.Context, store *place.Store, at place.Location
 // unreadable is the view of an object that cannot be read, however often one tries.
 func unreadable(at place.Location, err error) shown {
 	view := showNone(at)
-	view.State, view.Error = "corrupt", exit.Message(err)
+	view.State, view.Error = stateCorrupt, exit.Message(err)
 	if exit.Denied(err) {
-		view.State = "denied"
+		view.State = stateDenied
 	}
 	return view
 }

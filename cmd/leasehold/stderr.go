@@ -9,14 +9,14 @@ import (
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/exit"
 )
 
-// errorLines writes lines to standard error for whoever must not wait until somebody reads them. A
-// pager that is stopped, or a pipe that is full, would hold up renewals otherwise, and the guard
-// would end the command. One goroutine writes. Lines that come while its queue is full are dropped.
+// errorLines writes lines to standard error for goroutines that must not wait for a reader. A pager
+// that is stopped, or a pipe that is full, would hold up renewals otherwise, and the guard would
+// end the command. One goroutine writes. Lines that come while its queue is full are dropped.
 type errorLines struct {
 	to      io.Writer
 	queue   chan queuedLine
-	dropped atomic.Int64 // since tell was called last
-	tell    func(lines int64)
+	dropped atomic.Int64 // since report was called last
+	report  func(lines int64)
 }
 
 // queuedLine is a line, a status, or a channel to close when all lines before it have been written.
@@ -38,10 +38,10 @@ const (
 	maxFlush       = time.Second
 )
 
-// newErrorLines starts to write to a file. tell is called when lines were dropped and others can be
-// written again; it may write a line that says so.
-func newErrorLines(to io.Writer, tell func(lines int64)) *errorLines {
-	l := &errorLines{to: to, queue: make(chan queuedLine, maxQueuedLines), tell: tell}
+// newErrorLines starts to write to a file. report is called when lines were dropped and others can
+// be written again; it may write a line that says so.
+func newErrorLines(to io.Writer, report func(lines int64)) *errorLines {
+	l := &errorLines{to: to, queue: make(chan queuedLine, maxQueuedLines), report: report}
 	go l.write()
 	return l
 }
@@ -58,11 +58,11 @@ func (l *errorLines) write() {
 			shown = line.status
 			_, _ = l.to.Write(line.text)
 		}
-		if len(l.queue) > 0 { // there may be no room for what tell says
+		if len(l.queue) > 0 { // there may be no room for the line of report
 			continue
 		}
 		if n := l.dropped.Swap(0); n > 0 {
-			l.tell(n)
+			l.report(n)
 		}
 	}
 }
@@ -77,8 +77,8 @@ func (l *errorLines) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// status shows a text of one line in place of the last one that was shown so, until the next line.
-// It is for a terminal that obeys. A status for which there is no room is not missed.
+// status shows a text of one line until the next line or status, and replaces the last status. It
+// is for a terminal that obeys. A status for which there is no room is not missed.
 func (l *errorLines) status(text string) {
 	select {
 	case l.queue <- queuedLine{text: []byte(statusBegin + exit.Printable(text) + statusEnd), status: true}:
@@ -86,13 +86,13 @@ func (l *errorLines) status(text string) {
 	}
 }
 
-// endStatus removes the status, and returns when that is done, or when nobody reads.
+// endStatus removes the status, and returns when that is done, or when nothing is read.
 func (l *errorLines) endStatus() {
 	_, _ = l.Write(nil)
 	l.flush()
 }
 
-// flush returns when everything is written, or when nobody has read it for a while.
+// flush returns when everything is written, or when nothing was read for a while.
 func (l *errorLines) flush() {
 	written, late := make(chan struct{}), time.After(maxFlush)
 	select {

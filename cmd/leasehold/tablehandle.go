@@ -18,13 +18,13 @@ import (
 func memberHandle(at place.Location, text string) (handle, error) {
 	of, err := tables.ParseHandle(text)
 	if err != nil || of.Key != at.Key {
-		return handle{}, exit.Errorf(exit.Usage, "the handle of the table %q is not a whole one: pass what acquire has"+
-			" printed", at.Key)
+		return handle{}, exit.Errorf(exit.Usage, "the handle of the table %q is not complete (pass what acquire has "+
+			"printed)", at.Key)
 	}
 	return handle{at, text, &of}, nil
 }
 
-// own is the handle of the lock that has to be renewed: of a member of a table, its own.
+// own is the handle of the lock that has to be renewed: for a member of a table, the member's lock.
 func (h handle) own() handle {
 	if h.table != nil {
 		h.at.Key, h.term, h.table = h.table.Member.Key, h.table.Term.String(), nil
@@ -32,7 +32,7 @@ func (h handle) own() handle {
 	return h
 }
 
-// token is the fencing token of the lease: in a table, not that of the member's own lock.
+// token is the fencing token of the lease: in a table, not the token of the member's lock.
 func (h handle) token(own leasehold.Record) uint64 {
 	if h.table != nil {
 		for row := range h.table.Table.Held() {
@@ -45,7 +45,7 @@ func (h handle) token(own leasehold.Record) uint64 {
 // goesOn reports whether the handle is of a member that has not ended.
 func (h handle) goesOn(ctx context.Context, store *place.Store) bool {
 	if h.table == nil {
-		return false // whoever has its lock now has it after that term
+		return false // if the lock has a holder now, its term is a later one
 	}
 	own := h.own()
 	lock, err := newLock(store, own.at.Key, nil)
@@ -76,24 +76,24 @@ func (h handle) inTable(ctx context.Context, store *place.Store) bool {
 	return named
 }
 
-// leave frees what the member holds, and then its own lock. While hold renews that in between, it
-// begins again, because nobody would free it otherwise.
+// leave releases what the member holds, and then the member's lock. If hold renews that lock in
+// between, leave begins again, because otherwise the lock would never be released.
 func (h handle) leave(ctx context.Context, store *place.Store) error {
-	for freed := false; ; {
+	for released := false; ; {
 		err := h.leaveOnce(ctx, store)
 		switch {
-		case freed && (errors.Is(err, leasehold.ErrLost) || errors.Is(err, leasehold.ErrReleased)):
+		case released && (errors.Is(err, leasehold.ErrLost) || errors.Is(err, leasehold.ErrReleased)):
 			return nil
 		case err != nil && !errors.Is(err, leasehold.ErrReleased):
 			return err
 		case !h.goesOn(ctx, store):
 			return nil
 		}
-		freed = true
+		released = true
 	}
 }
 
-// leaveOnce goes on with the member, and ends it.
+// leaveOnce continues the member's term, and ends it.
 func (h handle) leaveOnce(ctx context.Context, store *place.Store) error {
 	table, err := locktable.Resume(store, h.term, locktable.WithPollInterval(min(h.table.Member.TTL/5, maxPoll)),
 		locktable.WithLogger(slog.New(slog.DiscardHandler)))
@@ -104,7 +104,7 @@ func (h handle) leaveOnce(ctx context.Context, store *place.Store) error {
 	ran := make(chan error, 1)
 	go func() { ran <- table.Run(running) }()
 	leases, err := table.Leases(ctx)
-	stop() // and so all is freed by one write
+	stop() // one write releases all
 	err = cmp.Or(err, <-ran)
 	for _, lease := range leases {
 		err = cmp.Or(err, lease.Release(ctx)) // says whether it was

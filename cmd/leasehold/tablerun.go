@@ -25,8 +25,8 @@ import (
 	"github.com/leasehold-go/leasehold/locktable"
 )
 
-// inTable has the flags of run and acquire for a lock in a table. Any of them says that the URL is
-// a table's.
+// inTable has the flags of run and acquire for a lock in a table. Each of them says that the URL
+// names a table.
 type inTable struct {
 	name   string
 	shared bool
@@ -42,12 +42,12 @@ func (in *inTable) addFlags(flags *pflag.FlagSet) {
 	in.flags = flags
 }
 
-// wanted reports whether the URL is that of a table.
+// wanted reports whether the URL names a table.
 func (in *inTable) wanted() bool {
 	return in.flags.Changed("lock") || in.flags.Changed("shared") || in.flags.Changed("slots")
 }
 
-// check checks the flags beside those of c, if they are wanted.
+// check checks the flags, and the flags of c with them, if they are wanted.
 func (in *inTable) check(c *campaign) error {
 	switch {
 	case !in.wanted():
@@ -60,8 +60,8 @@ func (in *inTable) check(c *campaign) error {
 		!utf8.ValidString(in.name):
 		return exit.Errorf(exit.Usage, "--lock %.80q is empty, longer than %d bytes, or not text", in.name, maxLockName)
 	case c.flags.Changed("on-crash") && c.onCrash == crashReleases, c.flags.Changed("crash-drain"):
-		return exit.Errorf(exit.Usage, "a lock in a table is free only after the TTL if leasehold is killed: leave "+
-			"--on-crash and --crash-drain out")
+		return exit.Errorf(exit.Usage, "a lock in a table is free only after the TTL if leasehold is killed (leave "+
+			"--on-crash and --crash-drain out)")
 	case c.web.addr != "":
 		return exit.Errorf(exit.Usage, "--listen is for the URL of a lock, not for a lock in a table")
 	}
@@ -85,7 +85,7 @@ func (in *inTable) of(t *locktable.Table) *locktable.Lock {
 	return t.Lock(in.name)
 }
 
-// runInTable is run for a lock in a table. This process is a member of it meanwhile.
+// runInTable is run for a lock in a table. Until it returns, this process is a member of the table.
 func (a *app) runInTable(ctx context.Context, c *campaign, in *inTable, args []string) error {
 	j, err := a.prepare(ctx, c, args)
 	if err != nil {
@@ -133,12 +133,11 @@ func (in *inTable) acquire(ctx context.Context, c *campaign, a *app, store *plac
 	ended, interrupted := errors.AsType[exit.Interrupted](context.Cause(waiting))
 	switch {
 	case interrupted:
-		err = ended // and what has come meanwhile is handed over
+		err = ended // a lease that has come with the signal is handed over
 	case errors.Is(err, locktable.ErrNotRunning):
 		err = cmp.Or(end(), err)
 	case errors.Is(err, locktable.ErrCapacity):
-		err = exit.Errorf(exit.Usage, "%w (those that hold it, or wait, use --slots where this does not, or "+
-			"the other way round)", err)
+		err = exit.Errorf(exit.Usage, "%w (give all commands of this lock the same --slots, or none)", err)
 	}
 	return lease, end, err
 }
@@ -206,7 +205,7 @@ type tableLock struct {
 	a *app
 }
 
-// Acquire says whom it waits for, as the observer of a lock does.
+// Acquire logs the holder for whom it waits, as the observer of a lock does.
 func (l tableLock) Acquire(ctx context.Context) (*locktable.Lease, error) {
 	lease, err := l.Lock.TryAcquire(ctx)
 	if err == nil || hopeless(err) || ctx.Err() != nil {
@@ -237,7 +236,7 @@ func (l tableLock) TryAcquire(ctx context.Context) (*locktable.Lease, error) {
 	return lease, err
 }
 
-// hopeless reports whether waiting cannot mend an error of a table.
+// hopeless reports whether an error of a table stays however long one waits.
 func hopeless(err error) bool {
 	for _, kind := range []error{
 		leasehold.ErrPermanent, leasehold.ErrCorruptRecord, locktable.ErrCapacity, locktable.ErrFull,
@@ -253,10 +252,10 @@ func hopeless(err error) bool {
 // tableLease is a lease of a table for the guard.
 type tableLease struct {
 	*locktable.Lease
-	ended func() time.Time // when it was seen to be over
+	ended func() time.Time // when it was seen to have ended
 }
 
-// Deadline is that of the member's term, or earlier if the lease has ended before.
+// Deadline is the deadline of the member's term, or earlier if the lease has ended before.
 func (l *tableLease) Deadline() time.Time {
 	deadline := l.Lease.Deadline()
 	if l.Context().Err() != nil && l.ended().Before(deadline) {

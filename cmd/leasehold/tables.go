@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -25,15 +26,16 @@ type shownTable struct {
 type shownMember struct {
 	Name     string            `json:"name"`
 	Key      string            `json:"key"`
-	Token    uint64            `json:"token"` // of its own lock
+	State    string            `json:"state"` // held or expired
+	Token    uint64            `json:"token"` // of the member's lock
 	TTL      float64           `json:"ttl_seconds"`
 	Metadata map[string]string `json:"metadata,omitempty"`
-	// Of its own lock, by the member's clock; nil if that cannot be read.
+	// Of the member's lock, by the member's clock; nil if the lock cannot be read.
 	RenewedAt *time.Time `json:"renewed_at,omitempty"`
-	Error     string     `json:"error,omitempty"` // why it does not seem to live
+	Error     string     `json:"error,omitempty"` // why it does not seem to run
 }
 
-// expired reports whether a member should have renewed its own lock by now.
+// expired reports whether a member should have renewed its lock by now.
 func (m shownMember) expired() bool {
 	return m.Error != "" && m.RenewedAt != nil && time.Since(*m.RenewedAt) > seconds(m.TTL)
 }
@@ -52,6 +54,7 @@ func (m shownMember) times() []string {
 type shownRow struct {
 	Locks  []string `json:"locks"`
 	Member string   `json:"member"`
+	State  string   `json:"state"` // held, waiting or expired
 	Token  uint64   `json:"token,omitempty"`
 }
 
@@ -74,20 +77,26 @@ func (a *app) lookAtTable(ctx context.Context, store *place.Store, at place.Loca
 		return shown{}, false, err
 	}
 	view = showNone(at)
-	view.State, view.Token, view.Age = "table", state.Revision, store.Age(at.Key).Seconds()
-	view.Table = &shownTable{
-		Bytes: state.Size, Members: []shownMember{}, Held: rows(state.Held), Waiting: rows(state.Waiting),
-	}
+	view.State, view.Token, view.Age = stateTable, state.Revision, store.Age(at.Key).Seconds()
+	view.Table = &shownTable{Bytes: state.Size, Members: []shownMember{}}
+	expired := make(map[string]bool)
 	for _, m := range state.Members {
-		member := shownMember{Name: m.Name, Key: m.Key, Token: m.Token, TTL: m.TTL.Seconds(), Metadata: m.Metadata}
+		member := shownMember{
+			Name: m.Name, Key: m.Key, State: stateHeld, Token: m.Token, TTL: m.TTL.Seconds(), Metadata: m.Metadata,
+		}
 		if !m.Renewed.IsZero() {
 			member.RenewedAt = &m.Renewed
 		}
 		if m.Err != nil {
 			member.Error = exit.Message(m.Err)
 		}
+		if member.expired() {
+			member.State, expired[m.Name] = stateExpired, true
+		}
 		view.Table.Members = append(view.Table.Members, member)
 	}
+	view.Table.Held = rows(state.Held, stateHeld, expired)
+	view.Table.Waiting = rows(state.Waiting, stateWaiting, expired)
 	return view, true, nil
 }
 
@@ -98,23 +107,28 @@ func (t *shownTable) howToBreak(at place.Location) string {
 	}
 	m := t.Members[0]
 	at.Key = m.Key
-	return fmt.Sprintf("end a member, or break its own lock, such as with leasehold break --token %d %s", m.Token, at)
+	return fmt.Sprintf("end a member, or break its lock, such as with leasehold break --token %d %s", m.Token, at)
 }
 
-func rows(of []locktable.Row) []shownRow {
+// rows are requests in this state, or expired with their member.
+func rows(of []locktable.Row, state string, expired map[string]bool) []shownRow {
 	list := make([]shownRow, 0, len(of))
 	for _, r := range of {
-		list = append(list, shownRow{r.Locks, r.Member, r.Token})
+		row := shownRow{r.Locks, r.Member, state, r.Token}
+		if expired[r.Member] {
+			row.State = stateExpired
+		}
+		list = append(list, row)
 	}
 	return list
 }
 
-// summary stands in a table of locks as the holder.
+// summary is shown as the holder of the table's object.
 func (t *shownTable) summary() string {
 	text := fmt.Sprintf("%d members, %d held, %d waiting", len(t.Members), len(t.Held), len(t.Waiting))
 	expired := 0
 	for _, m := range t.Members {
-		if m.expired() {
+		if m.State == stateExpired {
 			expired++
 		}
 	}
@@ -136,24 +150,13 @@ func (t *shownTable) addTo(table *table) {
 	members := make(map[string]shownMember)
 	for _, m := range t.Members {
 		members[m.Name] = m
-		state := "member"
-		if m.expired() {
-			state = "expired"
-		}
-		line(m.Name, state, m.Token, cmp.Or(m.Metadata["holder"], "-"), m.times())
+		line(m.Name, m.State, m.Token, cmp.Or(m.Metadata["holder"], "-"), m.times())
 	}
-	rows := func(of []shownRow, state string) {
-		for _, r := range of {
-			m, state, holder := members[r.Member], state, r.Member
-			if m.expired() {
-				state = "expired"
-			}
-			if name := m.Metadata["holder"]; name != "" {
-				holder += " (" + name + ")"
-			}
-			line(strings.Join(r.Locks, ", "), state, r.Token, holder, shown{}.times())
+	for _, r := range slices.Concat(t.Held, t.Waiting) {
+		holder := r.Member
+		if name := members[r.Member].Metadata["holder"]; name != "" {
+			holder += " (" + name + ")"
 		}
+		line(strings.Join(r.Locks, ", "), r.State, r.Token, holder, shown{}.times())
 	}
-	rows(t.Held, "held")
-	rows(t.Waiting, "waiting")
 }

@@ -23,13 +23,13 @@ type tableView struct {
 	Table      struct {
 		Bytes   int
 		Members []struct {
-			Name, Key string
-			Metadata  map[string]string
+			Name, Key, State string
+			Metadata         map[string]string
 		}
 		Held, Waiting []struct {
-			Locks  []string
-			Member string
-			Token  uint64
+			Locks         []string
+			Member, State string
+			Token         uint64
 		}
 	}
 }
@@ -78,7 +78,7 @@ func TestRunInATable(t *testing.T) {
 	r = offline(t, "run", "-n", "--slots", "2", "--held-code", "0", url, "--", "true")
 	r.succeeds(t)
 	offline(t, "run", "-n", "--slots", "3", url, "--", "true").succeeds(t) // a new release counts one more
-	offline(t, "run", "-n", "--shared", url, "--", "true").complains(t, 64, "use --slots where this does not")
+	offline(t, "run", "-n", "--shared", url, "--", "true").complains(t, 64, "the same --slots, or none")
 	r = offline(t, "run", "--slots", "2", "--wait", "1s", url, "--", "true")
 	require.Equal(t, 75, r.code, "%s", r.stderr)
 	offline(t, "run", "--lock", "other", url, "--", "true").succeeds(t)
@@ -97,7 +97,7 @@ func TestRunInATable(t *testing.T) {
 	require.Equal(t, 75, r.code)
 	for _, want := range []string{
 		`(?m)^file:\S+ +table +\d+ +2 members, 2 held, 0 waiting +- `,
-		`(?m)^  ` + v.Table.Members[0].Name + ` +member +1 +ada +30s +- +20\S+ \S+ [+-]\d{4} +\d+s$`,
+		`(?m)^  ` + v.Table.Members[0].Name + ` +held +1 +ada +30s +- +20\S+ \S+ [+-]\d{4} +\d+s$`,
 		`(?m)^  run \(1 of 2\) +held +` + strconv.FormatUint(v.Table.Held[0].Token, 10) + ` +` +
 			v.Table.Members[0].Name + ` \(ada\) `,
 	} {
@@ -130,7 +130,8 @@ func TestStatusOfADeadMember(t *testing.T) {
 	t.Parallel()
 	url := "file://" + t.TempDir() + "/imports"
 	dead, _ := startHolder(t, "--slots", "2", "--holder", "ada", "--ttl", "2s", url)
-	_, end := startHolder(t, "--slots", "2", "--holder", "bob", "--ttl", "1h", url)
+	other, end := startHolder(t, "--slots", "2", "--holder", "bob", "--ttl", "1h", url)
+	require.NoError(t, other.Process.Signal(syscall.SIGSTOP)) // or it would soon remove the dead member
 	require.NoError(t, dead.Process.Kill())
 	<-dead.ended
 	var out string
@@ -143,8 +144,16 @@ func TestStatusOfADeadMember(t *testing.T) {
 	require.Regexp(t, `(?m)^file:\S+ +table +\d+ +2 members, 2 held, 0 waiting, 1 expired +- `, out)
 	require.Regexp(t, `(?m)^  [-.\w]+ +expired +1 +ada +2s +- +20.* +\d+s$`, out)
 	require.Regexp(t, `(?m)^  run \(1 of 2\) +expired +\d+ +[-.\w]+ \(ada\) `, out)
-	require.Regexp(t, `(?m)^  [-.\w]+ +member +1 +bob +1h0m0s `, out)
+	require.Regexp(t, `(?m)^  [-.\w]+ +held +1 +bob +1h0m0s `, out)
 	require.Regexp(t, `(?m)^  run \(1 of 2\) +held +\d+ +[-.\w]+ \(bob\) `, out)
+	for v, i := statusOfTable(t, url).Table, 0; i < 2; i++ {
+		want := map[string]string{"ada": "expired", "bob": "held"}[v.Members[i].Metadata["holder"]]
+		require.Equal(t, want, v.Members[i].State, "as in the text")
+		for _, row := range v.Held {
+			require.True(t, row.Member != v.Members[i].Name || row.State == want, "%v", v)
+		}
+	}
+	require.NoError(t, other.Process.Signal(syscall.SIGCONT))
 	end()
 }
 
@@ -294,7 +303,7 @@ func TestHandlesOfATable(t *testing.T) {
 	} {
 		for _, command := range []string{"renew", "release", "hold"} {
 			r := offline(t, command, wrong)
-			r.complains(t, 64, "not a whole one: pass what acquire has printed")
+			r.complains(t, 64, "not complete (pass what acquire has printed)")
 			require.NotContains(t, r.stderr, term[5:20])
 		}
 	}

@@ -78,7 +78,7 @@ func tenure[L any](ctx context.Context, j *job, signals chan os.Signal, lease in
 	j.supervisor.Signals = signals
 	releasing, giveUp := context.WithCancel(ctx)
 	defer giveUp()
-	outcome := guard.Outcome{Lost: true} // if the lease is over before the command begins
+	outcome := guard.Outcome{Lost: true} // if the lease has ended before the command begins
 	var failed error
 	err := lease.Do(releasing, func(ctx context.Context, lease L) error {
 		outcome, failed = j.run(ctx, begin(ctx, lease))
@@ -90,13 +90,12 @@ func tenure[L any](ctx context.Context, j *job, signals chan os.Signal, lease in
 	case failed != nil: // the command has not run, or the guard was killed
 		return failed
 	case outcome.Lost && err == nil:
-		return exit.Errorf(exit.Lost, "the command was ended, or not started, because its lease had run out by the "+
-			"clock of the guard process (see leasehold help guarantee)")
+		return exit.Errorf(exit.Lost, "the command was ended or not started: its lease had ended by the clock of "+
+			"the guard process (see leasehold help guarantee)")
 	case outcome.Lost:
-		return exit.Errorf(exit.Lost, "the command was ended, or not started, because its lease was lost: %w (see "+
-			"leasehold help guarantee)", err)
+		return exit.Errorf(exit.Lost, "the command was ended or not started: %w (see leasehold help guarantee)", err)
 	case err != nil: // the command itself is done
-		j.app.log.Warn("the command has ended, but the lock was not released", "err", err)
+		j.app.log.Warn("releasing failed after the command had ended", "err", err, "free_after", j.campaign.ttl)
 	}
 	if outcome.Signal != 0 {
 		return childSignal(outcome.Signal)

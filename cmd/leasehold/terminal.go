@@ -31,7 +31,7 @@ func inForeground(f *os.File) bool {
 	return err == nil && group == unix.Getpgrp()
 }
 
-// counts reports whether somebody looks at standard error who can see the seconds pass.
+// counts reports whether standard error is a terminal on which seconds can be counted.
 func (a *app) counts() bool { return a.stderr != nil && !a.json() && obeys(os.Stderr) }
 
 // colours reports whether text in a file is to have colours: see https://no-color.org.
@@ -39,8 +39,8 @@ func colours(f *os.File) bool { return os.Getenv("NO_COLOR") == "" && obeys(f) }
 
 // colourOf has the colours of the states of locks. What is missing is in the terminal's own.
 var colourOf = map[string]string{
-	"held": green, "expired": yellow, "waiting": yellow,
-	"corrupt": red, "denied": red, "unknown": red, "deleted": red,
+	stateHeld: green, stateExpired: yellow, stateWaiting: yellow,
+	stateCorrupt: red, stateDenied: red, stateUnknown: red, stateDeleted: red,
 }
 
 const red, green, yellow, plain = "31", "32", "33", "39"
@@ -54,7 +54,7 @@ func painted(colour, text string) string {
 	return "\x1b[" + colour + "m" + text + "\x1b[0m"
 }
 
-// spoken writes what is logged as people read it: a line looks like that of an error.
+// spoken writes log lines for people, in the form of error lines.
 type spoken struct {
 	slog.Handler // writes the attributes to line
 	line         *bytes.Buffer

@@ -223,7 +223,7 @@ func interactive(t *testing.T, p place) *terminal {
 	term := onTerminal(t, cmd)
 	term.types(program + " run " + p.url + ` -- bash -c 'read -r line; echo "command got $line"; read -r line' &` +
 		"\n")
-	term.waitFor("the command is stopped, because it wants to use the terminal")
+	term.waitFor("the command is stopped: it waits for the terminal")
 	return term
 }
 
@@ -287,7 +287,7 @@ func TestBreakAsksAtATerminal(t *testing.T) {
 	ended.waitFor("by force? [y/N]")
 	ended.types("n\n")
 	_ = ended.shell.Wait()
-	require.Regexp(t, `is expired: gone, token 3, has not renewed it, and its lease ran out at 20`, ended.shows())
+	require.Regexp(t, `is expired: gone, token 3, has not renewed it, and its lease ended at 20`, ended.shows())
 	require.NotContains(t, ended.shows(), "held by")
 
 	held, err := b.lock("locks/yes").Acquire(t.Context())

@@ -237,12 +237,12 @@ The command is dead before another holder can have the lock, as under a single l
 killed, the lock is free after the TTL. --listen does not work with a table.
 
 "status" shows the members of a table, and its holders and waiting commands in order, with their
-holder names (--holder). A member is expired if its lock should have been renewed by now, and so are
-its requests.
+holder names (--holder), as held, waiting or expired. A member is expired if its lock should have been
+renewed by now, and so are its requests.
 
 "break" refuses a table. Break the term of a member by the URL of the member's lock: its command is
 ended at its next renewal, and its locks pass on after the TTL.`},
-	{"listen", "Who leads, over HTTP: --listen and --admin",
+	{"listen", "Leadership over HTTP: --listen and --admin",
 		`"run" and "elect" with --listen HOST:PORT serve:
 
   /leader       200 while the lease is held, from before the command starts

@@ -11,8 +11,8 @@ import (
 )
 
 // openTrusted opens a file for reading that only this user, or root, can have written. A handle
-// names the place to which leasehold sends credentials, so a file that somebody else has put into a
-// shared directory, such as /tmp, must not be read. A pipe of this user's is as good as a file.
+// names the place to which leasehold sends credentials, so a file that another user has put into a
+// shared directory, such as /tmp, must not be read. A pipe of this user is as good as a file.
 func openTrusted(path string) (*os.File, error) {
 	link, err := os.Lstat(path) // before it is opened, which would wait for the writer of a named pipe
 	if err != nil {
@@ -42,12 +42,12 @@ func openTrusted(path string) (*os.File, error) {
 	return file, nil
 }
 
-// trusted is an error if somebody else may have written what is in a file, or made the link to it.
+// trusted is an error if another user may have written the file, or made the link to it.
 func trusted(info fs.FileInfo) error {
-	const why = "who could choose where your credentials are sent: give the file that acquire has written for you"
+	const why = "and a handle decides where your credentials are sent (give the file that acquire has written for you)"
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
-		return errors.New("has no owner that can be told")
+		return errors.New("has an unknown owner")
 	}
 	if owner := int(stat.Uid); owner != os.Geteuid() && owner != 0 {
 		return fmt.Errorf("belongs to another user (%d), %s", owner, why)

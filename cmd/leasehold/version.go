@@ -9,11 +9,11 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// built is what a build tells of itself.
+// built describes a build.
 type built struct {
 	Version  string `json:"version"` // of the module
 	Revision string `json:"revision,omitempty"`
-	Modified bool   `json:"modified,omitempty"` // there were changes beside the revision
+	Modified bool   `json:"modified,omitempty"` // the source differs from the revision
 	Go       string `json:"go"`
 	Platform string `json:"platform"`
 }

@@ -7,8 +7,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 )
 
-// waiting is what "run" with --listen does beside its lock, as an elector would: it tells the peer
-// of terms.
+// waiting reports terms to the peer of a "run" with --listen, as an elector would.
 type waiting struct {
 	web   *web
 	terms leasehold.Callbacks // of the peer

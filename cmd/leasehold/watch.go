@@ -39,7 +39,7 @@ reads the lock once per interval, and is not a candidate.`,
 			}
 			defer store.Close()
 			var last error
-			complained := "" // the kind of failure that was told, until the store answers
+			complained := "" // the kind of failure that was reported, until the store answers
 			lock, err := newLock(store, at.Key, []leasehold.Option{
 				leasehold.WithLogger(slog.New(slog.DiscardHandler)), leasehold.WithTTL(max(defaultTTL, every)),
 				leasehold.WithPollInterval(every),
@@ -77,8 +77,8 @@ reads the lock once per interval, and is not a candidate.`,
 	return cmd
 }
 
-// kindOf tells one failure of a store from another. The texts of two of a kind may differ, by the
-// number of the request or of a port.
+// kindOf is the kind of a failure of a store. The texts of two of a kind may differ, by the number
+// of the request or of a port.
 func kindOf(err error) string {
 	kind := fmt.Sprint(exit.Code(err), " ", exit.HTTPStatus(err))
 	if api, ok := errors.AsType[smithy.APIError](err); ok {
@@ -87,34 +87,29 @@ func kindOf(err error) string {
 	return kind
 }
 
-// showStatus is the view of what a watch tells.
+// showStatus is the view of a status that a watch yields.
 func showStatus(at place.Location, status leasehold.Status, age time.Duration) shown {
 	s := showNone(at)
-	switch status.State {
-	case leasehold.StateNeverTaken:
-	case leasehold.StateDeleted:
-		s.State = "deleted"
-	case leasehold.StateReleased:
+	if status.State != leasehold.StateNeverTaken && status.State != leasehold.StateDeleted {
 		s = show(at, status.Record, age)
-	default: // what was seen here says more than the holder's clock
-		s = show(at, status.Record, age)
-		s.State = string(status.State)
 	}
+	s.State = string(status.State) // the watch decides, not the holder's clock
 	return s
 }
 
 func (s shown) sentence() string {
 	switch {
-	case s.State == "deleted":
+	case s.State == stateDeleted:
 		return "deleted: there is no lock object any more"
 	case s.Token == 0:
-		return "free: never taken"
-	case s.State == "free":
+		return "never taken"
+	case s.State == stateReleased:
 		return fmt.Sprintf("token %d released by %s", s.Token, s.Holder)
-	case s.State == "expired":
+	case s.State == stateExpired:
 		return fmt.Sprintf("token %d of %s has expired: not renewed since %s", s.Token, s.Holder, stamp(s.RenewedAt))
 	case s.ExpiresAt == nil:
-		return fmt.Sprintf("token %d of %s has come back, as from a backup: a later term may go on", s.Token, s.Holder)
+		return fmt.Sprintf("token %d of %s has come back, as from a backup: a later term may continue", s.Token,
+			s.Holder)
 	}
 	return fmt.Sprintf("token %d held by %s since %s", s.Token, s.Holder, stamp(s.AcquiredAt))
 }

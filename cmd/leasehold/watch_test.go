@@ -34,7 +34,7 @@ func TestWatchHasALineForEachState(t *testing.T) {
 			require.Fail(t, "no line", pattern)
 		}
 	}
-	shows(`free: never taken`)
+	shows(`never taken`)
 	lease, err := p.lock(leasehold.WithHolder("alice"), leasehold.WithTTL(time.Hour)).Acquire(t.Context())
 	require.NoError(t, err)
 	shows(`token 1 held by alice since .*`)

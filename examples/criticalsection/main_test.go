@@ -1,52 +1,43 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
-	"context"
 	"flag"
 	"fmt"
 	"net/http/httptest"
 	"os"
 	"regexp"
-	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/examples/internal/exampletest"
 	"github.com/leasehold-go/leasehold/examples/internal/storeflag"
+	"github.com/leasehold-go/leasehold/internal/testkit/exampletest"
 	"github.com/leasehold-go/leasehold/internal/testkit/fakes3"
 )
 
-func TestMain(m *testing.M) { exampletest.Main(main, m.Run) }
+func TestMain(m *testing.M) { exampletest.Main(main, m) }
 
-func TestHelp(t *testing.T) { exampletest.Help(t, "criticalsection") }
+func TestUsage(t *testing.T) { exampletest.Usage(t, "criticalsection", run, "-jobs -1") }
 
-func TestDeadEndpoint(t *testing.T) { exampletest.DeadEndpoint(t, "criticalsection") }
-
+// What two jobs print at one moment has no order. The balance shows that they run one after the
+// other.
 func TestWaiting(t *testing.T) {
-	var out bytes.Buffer
-	synctest.Test(t, func(t *testing.T) {
-		require.NoError(t, run(t.Context(), []string{"-jobs", "2"}, &out), "%s", &out)
-	})
-	order := regexp.MustCompile(
-		`(?m)^ +\d+\.\d{3}s  (job \d) (HOLDS|waits|changes|has released)`).FindAllStringSubmatch(out.String(), -1)
-	require.Len(t, order, 7, "%s", &out)
-	first, second := order[0][1], order[1][1]
-	require.NotEqual(t, first, second, "%s", &out)
-	for i, want := range []string{
-		first + " HOLDS", second + " waits", first + " changes", first + " has released",
-		second + " HOLDS", second + " changes", second + " has released",
-	} {
-		require.Equal(t, want, order[i][1]+" "+order[i][2], "%s", &out)
+	out := exampletest.InBubble(t, run, "-jobs", "2")
+	does := map[string][]string{}
+	for _, line := range regexp.MustCompile(
+		`(?m)^ +\d+\.\d{3}s  (job \d) (HOLDS|waits|changes|has released)`).FindAllStringSubmatch(out, -1) {
+		does[line[1]] = append(does[line[1]], line[2])
 	}
-	require.Contains(t, out.String(), fmt.Sprintf("%s waits, because %s of process %d holds the lock (token 1)\n",
+	first := regexp.MustCompile(`(job \d) HOLDS the lock \(token 1\)`).FindStringSubmatch(out)[1]
+	second := map[string]string{"job 1": "job 2", "job 2": "job 1"}[first]
+	require.Equal(t, map[string][]string{
+		first:  {"HOLDS", "changes", "has released"},
+		second: {"waits", "HOLDS", "changes", "has released"},
+	}, does)
+	require.Contains(t, out, fmt.Sprintf("%s waits, because %s of process %d holds the lock (token 1)\n",
 		second, first, os.Getpid()))
-	require.Contains(t, out.String(), second+" changes the balance from 100 to 200\n")
+	require.Contains(t, out, second+" changes the balance from 100 to 200\n")
 }
 
 // The job of one process waits for the holder in another one, and says so.
@@ -66,30 +57,10 @@ func TestWaitingForAnotherProcess(t *testing.T) {
 	lease, err := lock.Acquire(t.Context())
 	require.NoError(t, err)
 
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	cmd := exampletest.Command(ctx, append(flags, "-jobs", "1")...)
-	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	lines := bufio.NewScanner(out)
-	waitFor := func(text string) {
-		for lines.Scan() {
-			if strings.Contains(lines.Text(), text) {
-				return
-			}
-		}
-		t.Fatalf("the program has ended without %q", text)
-	}
-	waitFor("job 1 waits, because the test holds the lock (token 1)")
+	job := exampletest.Start(t, append(flags, "-jobs", "1")...)
+	job.Says(t, `job 1 waits, because the test holds the lock \(token 1\)`)
 	require.NoError(t, lease.Release(t.Context()))
-	waitFor("job 1 HOLDS the lock (token 2)")
-	waitFor("job 1 has released the lock")
-	require.NoError(t, cmd.Wait())
-}
-
-func TestBadInput(t *testing.T) {
-	for _, args := range [][]string{{"-jobs", "-1"}, {"-x"}} {
-		require.Error(t, run(t.Context(), args, new(bytes.Buffer)), "%v", args)
-	}
+	job.Says(t, `job 1 HOLDS the lock \(token 2\)`)
+	job.Says(t, "job 1 has released the lock")
+	job.Ends(t)
 }

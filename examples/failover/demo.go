@@ -49,7 +49,7 @@ func newDemo(out io.Writer, ttl time.Duration) *demo {
 
 // start starts a candidate. It is all that a service needs to have one leader.
 func (d *demo) start(ctx context.Context, name string, store leasehold.Store, key string) error {
-	c := &candidate{name: name, network: &stage.Network{Store: store}}
+	c := &candidate{name: name, network: stage.NewNetwork(store, 0, "")}
 	lock, err := leasehold.NewLock(c.network, key, leasehold.WithTTL(d.ttl), leasehold.WithHolder(name),
 		// because the timeline tells what happens; keep the log in a program of your own
 		leasehold.WithLogger(slog.New(slog.DiscardHandler)))

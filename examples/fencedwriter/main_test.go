@@ -10,8 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/leasehold-go/leasehold/examples/internal/exampletest"
-	"github.com/leasehold-go/leasehold/internal/testkit/testserver"
+	"github.com/leasehold-go/leasehold/internal/testkit/exampletest"
 )
 
 func TestMain(m *testing.M) {
@@ -19,12 +18,10 @@ func TestMain(m *testing.M) {
 		main()
 		return
 	}
-	exampletest.Main(main, func() int { return testserver.Main(m) })
+	exampletest.Main(main, m)
 }
 
-func TestHelp(t *testing.T) { exampletest.Help(t, "fencedwriter") }
-
-func TestDeadEndpoint(t *testing.T) { exampletest.DeadEndpoint(t, "fencedwriter") }
+func TestUsage(t *testing.T) { exampletest.Usage(t, "fencedwriter", run, "-s3 foo -bucket b") }
 
 func TestRun(t *testing.T) {
 	t.Setenv("AWS_ACCESS_KEY_ID", "")
@@ -38,9 +35,3 @@ func TestRun(t *testing.T) {
 }
 
 func TestOnServers(t *testing.T) { exampletest.OnServers(t, 2, run) } // the second time, tokens go on
-
-func TestBadInput(t *testing.T) {
-	for _, args := range [][]string{{"-s3", "foo", "-bucket", "b"}, {"-x"}} {
-		require.Error(t, run(t.Context(), args, new(bytes.Buffer)), "%v", args)
-	}
-}

@@ -3,60 +3,33 @@
 package main
 
 import (
-	"bufio"
-	"context"
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os/exec"
 	"regexp"
-	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/leasehold-go/leasehold/examples/internal/exampletest"
+	"github.com/leasehold-go/leasehold/internal/testkit/exampletest"
 	"github.com/leasehold-go/leasehold/internal/testkit/fakes3"
+	"github.com/leasehold-go/leasehold/internal/testkit/testprocess"
 )
 
-func TestMain(m *testing.M) { exampletest.Main(main, m.Run) }
+func TestMain(m *testing.M) { exampletest.Main(main, m) }
 
-func TestHelp(t *testing.T) { exampletest.Help(t, "service") }
-
-func TestDeadEndpoint(t *testing.T) { exampletest.DeadEndpoint(t, "service") }
+func TestUsage(t *testing.T) { exampletest.Usage(t, "service", run) }
 
 // instance is a running process of the service.
 type instance struct {
-	*exec.Cmd
-	url   string
-	lines *bufio.Scanner
+	*testprocess.Process
+	url string
 }
 
 func start(t *testing.T, server string) *instance {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	t.Cleanup(cancel) // ends the process if the test has not
-	cmd := exampletest.Command(ctx, "-s3", server, "-bucket", fakes3.Bucket)
-	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	i := &instance{Cmd: cmd, lines: bufio.NewScanner(out)}
-	i.url = regexp.MustCompile(`replica=(\S+)`).FindStringSubmatch(i.waitFor(t, "msg=listening"))[1]
-	return i
-}
-
-// waitFor returns the next line of the log that contains one of these texts.
-func (i *instance) waitFor(t *testing.T, texts ...string) string {
-	for i.lines.Scan() {
-		for _, text := range texts {
-			if strings.Contains(i.lines.Text(), text) {
-				return i.lines.Text()
-			}
-		}
-	}
-	t.Fatalf("the service has ended without %q", texts)
-	return ""
+	p := exampletest.Start(t, "-s3", server, "-bucket", fakes3.Bucket)
+	return &instance{p, regexp.MustCompile(`replica=(\S+)`).FindStringSubmatch(p.Says(t, "msg=listening"))[1]}
 }
 
 func get(t *testing.T, url string) string {
@@ -74,9 +47,9 @@ func TestHandover(t *testing.T) {
 	server := httptest.NewServer(&fakes3.Server{})
 	defer server.Close()
 	first := start(t, server.URL)
-	first.waitFor(t, `msg="background work"`)
+	first.Says(t, `msg="background work"`)
 	second := start(t, server.URL)
-	second.waitFor(t, `msg="new leader" replica=`+second.url+` url=`+first.url)
+	second.Says(t, `msg="new leader" replica=`+second.url+` url=`+first.url)
 
 	require.Equal(t, "ok\n", get(t, first.url+"/healthz"))
 	require.Equal(t, "ok\n", get(t, second.url+"/healthz"), "not to lead is healthy")
@@ -85,16 +58,16 @@ func TestHandover(t *testing.T) {
 	}
 	require.Contains(t, get(t, first.url+"/.leasehold/leader"), `"leading":true`)
 
-	require.NoError(t, first.Process.Signal(syscall.SIGTERM))
-	first.waitFor(t, `msg="lock released"`, `msg="lock handed over"`)
-	first.waitFor(t, "msg=stopped")
-	require.NoError(t, first.Wait())
-	second.waitFor(t, "token=2")
-	second.waitFor(t, `msg="background work"`)
+	require.NoError(t, first.Signal(syscall.SIGTERM))
+	first.Says(t, `msg="lock (released|handed over)"`)
+	first.Says(t, "msg=stopped")
+	first.Ends(t)
+	second.Says(t, "token=2")
+	second.Says(t, `msg="background work"`)
 	require.Equal(t, "hello from "+second.url+", with token 2\n", get(t, second.url))
-	require.NoError(t, second.Process.Signal(syscall.SIGTERM))
-	second.waitFor(t, "msg=stopped")
-	require.NoError(t, second.Wait())
+	require.NoError(t, second.Signal(syscall.SIGTERM))
+	second.Says(t, "msg=stopped")
+	second.Ends(t)
 }
 
 func TestRollingRestart(t *testing.T) {

@@ -49,7 +49,7 @@ type member struct {
 
 // start starts a member.
 func (d *demo) start(ctx context.Context, name string) (*member, error) {
-	m := &member{name: name, network: &stage.Network{Store: d.store, Takes: d.takes, Object: d.key}}
+	m := &member{name: name, network: stage.NewNetwork(d.store, d.takes, d.key)}
 	var err error
 	m.table, err = locktable.New(m.network, d.key, locktable.WithMemberName(name), locktable.WithTTL(d.ttl),
 		// The timeline tells what happens. Keep the log in a program of your own.

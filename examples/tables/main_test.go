@@ -1,34 +1,25 @@
 package main
 
 import (
-	"bytes"
 	"regexp"
 	"strconv"
 	"testing"
-	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/leasehold-go/leasehold/examples/internal/exampletest"
-	"github.com/leasehold-go/leasehold/internal/testkit/testserver"
+	"github.com/leasehold-go/leasehold/internal/testkit/exampletest"
 )
 
-func TestMain(m *testing.M) { exampletest.Main(main, func() int { return testserver.Main(m) }) }
+func TestMain(m *testing.M) { exampletest.Main(main, m) }
 
-func TestHelp(t *testing.T) { exampletest.Help(t, "tables") }
-
-func TestDeadEndpoint(t *testing.T) { exampletest.DeadEndpoint(t, "tables") }
+func TestUsage(t *testing.T) { exampletest.Usage(t, "tables", run, "-locks 1", "-ttl 0s") }
 
 func TestInMemory(t *testing.T) {
-	var out bytes.Buffer
-	synctest.Test(t, func(t *testing.T) {
-		require.NoError(t, run(t.Context(), []string{"-ttl", "15s"}, &out), "%s", &out)
-	})
-	t.Logf("\n%s", &out)
+	out := exampletest.InBubble(t, run, "-ttl", "15s")
 	numbers := func(pattern string) (ns []float64) {
 		t.Helper()
-		found := regexp.MustCompile(pattern).FindAllStringSubmatch(out.String(), -1)
-		require.Len(t, found, 1, "%s in\n%s", pattern, &out)
+		found := regexp.MustCompile(pattern).FindAllStringSubmatch(out, -1)
+		require.Len(t, found, 1, "%s in\n%s", pattern, out)
 		for _, s := range found[0][1:] {
 			n, err := strconv.ParseFloat(s, 64)
 			require.NoError(t, err)
@@ -56,14 +47,8 @@ func TestInMemory(t *testing.T) {
 	require.LessOrEqual(t, led, 1.2)
 	require.LessOrEqual(t, numbers(`bob  has HANDED OVER 5000 locks with (\d+) PUT of the table`)[0], 2.0)
 	require.LessOrEqual(t, numbers(`cyd  HOLDS all 10000 locks (\S+) TTL after bob was told to stop`)[0], 0.4)
-	require.Contains(t, out.String(), "TTL, at most 3 at once\n")
-	require.Contains(t, out.String(), "25000 leases of 10000 locks, and 12 leases of the semaphore.\n")
+	require.Contains(t, out, "TTL, at most 3 at once\n")
+	require.Contains(t, out, "25000 leases of 10000 locks, and 12 leases of the semaphore.\n")
 }
 
 func TestOnServers(t *testing.T) { exampletest.OnServers(t, 1, run, "-locks", "300") }
-
-func TestBadInput(t *testing.T) {
-	for _, args := range [][]string{{"-locks", "1"}, {"-ttl", "0s"}, {"-x"}} {
-		require.Error(t, run(t.Context(), args, new(bytes.Buffer)), "%v", args)
-	}
-}

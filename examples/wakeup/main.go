@@ -32,6 +32,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/examples/internal/stage"
 	"github.com/leasehold-go/leasehold/examples/internal/storeflag"
+	"github.com/leasehold-go/leasehold/internal/testkit/teststore"
 )
 
 func main() { stage.Main("wakeup", run) }
@@ -145,7 +146,7 @@ func (d *demo) show(ctx context.Context) error {
 // measure makes two candidates take turns with the lock of a key, and returns how long each
 // hand-over took.
 func (d *demo) measure(ctx context.Context, key string, oneStore bool) ([]time.Duration, error) {
-	stores := [2]leasehold.Store{&process{d.store, d}, &process{d.store, d}}
+	stores := [2]leasehold.Store{d.process(), d.process()}
 	if oneStore {
 		stores[1] = stores[0]
 	}
@@ -196,29 +197,16 @@ func (d *demo) takeTurns(ctx context.Context, locks [2]*leasehold.Lock) (took []
 	return took, lease.Release(ctx)
 }
 
-// process is the store of a candidate. Candidates with a process each share no Store value, so they
-// do not wake each other. In memory, it sends the notifications that a server would send.
-type process struct {
-	leasehold.Store
-	demo *demo
-}
-
-func (p *process) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
-	etag, err := p.Store.PutIfNoneMatch(ctx, key, body)
-	p.notify(key, err)
-	return etag, err
-}
-
-func (p *process) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
-	etag, err := p.Store.PutIfMatch(ctx, key, body, etag)
-	p.notify(key, err)
-	return etag, err
-}
-
-func (p *process) notify(key string, err error) {
-	if err == nil && p.demo.post != nil {
-		p.demo.posts.Go(func() { p.demo.post(key) })
-	}
+// process returns the store of a candidate. Candidates with a process each share no Store value, so
+// they do not wake each other. In memory, it sends the notifications that a server would send.
+func (d *demo) process() leasehold.Store {
+	return teststore.New(d.store, func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
+		o, err := r.Send(ctx)
+		if r.Puts() && err == nil && d.post != nil {
+			d.posts.Go(func() { d.post(r.Key) })
+		}
+		return o, err
+	})
 }
 
 // post sends a notification as MinIO does. If it is lost, the candidates poll.

@@ -14,15 +14,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/examples/internal/exampletest"
+	"github.com/leasehold-go/leasehold/internal/testkit/exampletest"
 	"github.com/leasehold-go/leasehold/internal/testkit/testserver"
 )
 
-func TestMain(m *testing.M) { exampletest.Main(main, func() int { return testserver.Main(m) }) }
+func TestMain(m *testing.M) { exampletest.Main(main, m) }
 
-func TestHelp(t *testing.T) { exampletest.Help(t, "wakeup") }
-
-func TestDeadEndpoint(t *testing.T) { exampletest.DeadEndpoint(t, "wakeup") }
+func TestUsage(t *testing.T) {
+	exampletest.Usage(t, "wakeup", run, "-ttl 0s", "-turns 0", "-listen nowhere")
+}
 
 const table = `by polling +\d+\.\dms +\d+\.\dms\nwoken by a notification .+ms\nwoken by the other, .+ms\n`
 
@@ -58,8 +58,7 @@ func onMinIO(t *testing.T, token string) (string, error) {
 	server, _ := testserver.StartMinIOWithWebhooks(t, "secret", "http://"+addr)
 	bucket := server.Bucket(t)
 	server.Notify(t, bucket, "examples/")
-	t.Setenv("AWS_ACCESS_KEY_ID", server.AccessKey)
-	t.Setenv("AWS_SECRET_ACCESS_KEY", server.SecretKey)
+	exampletest.Credentials(t, server)
 	t.Setenv("WEBHOOK_TOKEN", token)
 	var out bytes.Buffer
 	err = run(t.Context(), []string{"-s3", server.Endpoint, "-bucket", bucket, "-listen", addr, "-turns", "3"}, &out)
@@ -145,7 +144,7 @@ func TestWebhook(t *testing.T) {
 // The block stands word for word in docs/handover.md.
 func TestOneOfSeveralLocks(t *testing.T) {
 	objects := leasehold.NewMemStore()
-	other, err := leasehold.NewLock(&process{objects, new(demo)}, "locks/a", leasehold.WithTTL(5*time.Minute))
+	other, err := leasehold.NewLock((&demo{store: objects}).process(), "locks/a", leasehold.WithTTL(5*time.Minute))
 	require.NoError(t, err)
 	lease, err := other.Acquire(t.Context())
 	require.NoError(t, err)
@@ -180,12 +179,4 @@ func TestOneOfSeveralLocks(t *testing.T) {
 	post(ctx, server.URL+"/wake", token, "locks/unknown")
 	post(ctx, server.URL+"/wake", token, lock.Key())
 	require.Equal(t, leasehold.StateReleased, <-watched, "it was not woken")
-}
-
-func TestBadInput(t *testing.T) {
-	t.Setenv("AWS_ACCESS_KEY_ID", "any")
-	t.Setenv("AWS_SECRET_ACCESS_KEY", "any")
-	for _, args := range [][]string{{"-ttl", "0s"}, {"-turns", "0"}, {"-listen", "nowhere"}, {"-x"}} {
-		require.Error(t, run(t.Context(), args, new(bytes.Buffer)), "%v", args)
-	}
 }

@@ -16,12 +16,26 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/gocronlock"
 	"github.com/leasehold-go/leasehold/internal/testkit/testsize"
+	"github.com/leasehold-go/leasehold/internal/testkit/teststore"
 	"github.com/leasehold-go/leasehold/promlock"
 )
 
+var errReset = errors.New("connection reset")
+
+// remote is a store whose reads take 20 ms, and updates 50.
+func remote(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
+	switch r.Op {
+	case teststore.Get:
+		time.Sleep(20 * time.Millisecond)
+	case teststore.Update:
+		time.Sleep(50 * time.Millisecond)
+	}
+	return r.Send(ctx)
+}
+
 // pod is a process with a collector and a connection to the store of its own.
 type pod struct {
-	*cable
+	*teststore.Store
 	collector *promlock.Collector
 }
 
@@ -62,22 +76,24 @@ func observe(t *testing.T, w world) string {
 	synctest.Test(t, func(t *testing.T) {
 		stores := map[bool]leasehold.Store{false: leasehold.NewMemStore(), true: leasehold.NewMemStore()}
 		instances := map[string]*prometheus.Registry{}
-		cables := make([]*cable, len(w.lives))
+		cables := make([]*teststore.Store, len(w.lives))
 		stops := make([]context.CancelFunc, len(w.lives))
 		var wg sync.WaitGroup
 		for n := range 61 {
 			for i, l := range w.lives {
 				switch {
 				case l.to == n && n > 0:
-					cables[i].cut.Store(l.killed)
+					if l.killed {
+						cables[i].Fail(errReset)
+					}
 					stops[i]()
 					delete(instances, l.instance)
 					if !w.unmarked {
 						series.vanish(n, l.instance)
 					}
 				case l.from == n:
-					p := pod{&cable{Store: stores[l.deleted]}, promlock.New()}
-					cables[i] = p.cable
+					p := pod{teststore.New(stores[l.deleted], remote), promlock.New()}
+					cables[i] = p.Store
 					registry := prometheus.NewRegistry()
 					require.NoError(t, registry.Register(p.collector))
 					instances[l.instance] = registry
@@ -88,7 +104,7 @@ func observe(t *testing.T, w world) string {
 			}
 			if w.outage == n && n > 0 {
 				for _, c := range cables {
-					c.cut.Store(true)
+					c.Fail(errReset)
 				}
 			}
 			time.Sleep(30 * time.Second)
@@ -188,7 +204,7 @@ func elector(ctx context.Context, t *testing.T, _ int, p pod) {
 	if err == nil {
 		err = e.Run(ctx)
 	}
-	if err != nil && !errors.Is(err, context.Canceled) && !p.cut.Load() {
+	if err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, errReset) {
 		t.Error(err)
 	}
 }

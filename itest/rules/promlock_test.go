@@ -2,13 +2,11 @@ package rules
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"net/http/httptest"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,6 +18,7 @@ import (
 	controllerruntime "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/testkit/teststore"
 	"github.com/leasehold-go/leasehold/k8slock"
 	"github.com/leasehold-go/leasehold/promlock"
 )
@@ -51,23 +50,6 @@ func TestBesideControllerRuntime(t *testing.T) {
 	require.Contains(t, page.Body.String(), "\nleasehold_leader{key=\"leaders/operator\"} 1\n")
 	require.Contains(t, page.Body.String(), "\nleader_election_master_status{name=\"leaders/operator\"} 1\n",
 		"controller-runtime's own")
-}
-
-// slow is a store that is slow to replace an object.
-type slow struct {
-	leasehold.Store
-	by time.Duration
-}
-
-func (s slow) Describe() leasehold.StoreInfo { return leasehold.StoreInfo{MinTTL: time.Second} }
-
-func (s slow) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
-	select {
-	case <-time.After(s.by):
-		return s.Store.PutIfMatch(ctx, key, body, etag)
-	case <-ctx.Done():
-		return "", ctx.Err()
-	}
 }
 
 // history has the samples of each series, one a scrape, and "_" for none.
@@ -139,7 +121,18 @@ func scrapes(t *testing.T, ttl, request time.Duration) string {
 	synctest.Test(t, func(t *testing.T) {
 		collector, registry := promlock.New(), prometheus.NewRegistry()
 		require.NoError(t, registry.Register(collector))
-		lock, err := leasehold.NewLock(slow{leasehold.NewMemStore(), request}, "k", leasehold.WithTTL(ttl),
+		mem := leasehold.NewMemStore()
+		slow := teststore.New(mem, func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
+			if r.Op == teststore.Update {
+				select {
+				case <-time.After(request):
+				case <-ctx.Done():
+					return leasehold.Object{}, ctx.Err()
+				}
+			}
+			return r.Send(ctx)
+		})
+		lock, err := leasehold.NewLock(slow, "k", leasehold.WithTTL(ttl),
 			leasehold.WithObserver(collector.Observe))
 		require.NoError(t, err)
 		elector, err := leasehold.NewElector(lock, leasehold.Callbacks{})
@@ -171,33 +164,4 @@ func TestRenewalsAreLate(t *testing.T) {
 	for _, ttl := range []time.Duration{time.Second, 3 * time.Second, 15 * time.Second, time.Minute} {
 		require.NotEmpty(t, run(t, alerts(t)["LeaseholdRenewalsLate"], scrapes(t, ttl, ttl*14/100)), ttl)
 	}
-}
-
-// cable is a process's connection to the store.
-type cable struct {
-	leasehold.Store
-	cut atomic.Bool
-}
-
-func (c *cable) Get(ctx context.Context, key string) (leasehold.Object, error) {
-	if c.cut.Load() {
-		return leasehold.Object{}, errors.New("connection reset")
-	}
-	time.Sleep(20 * time.Millisecond)
-	return c.Store.Get(ctx, key)
-}
-
-func (c *cable) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
-	if c.cut.Load() {
-		return "", errors.New("connection reset")
-	}
-	return c.Store.PutIfNoneMatch(ctx, key, body)
-}
-
-func (c *cable) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
-	if c.cut.Load() {
-		return "", errors.New("connection reset")
-	}
-	time.Sleep(50 * time.Millisecond)
-	return c.Store.PutIfMatch(ctx, key, body, etag)
 }

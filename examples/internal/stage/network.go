@@ -7,24 +7,24 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/testkit/teststore"
 )
 
 // Network is a process' way to the store. It can be cut, and it counts requests. Its methods are
 // safe for concurrent use.
 type Network struct {
-	leasehold.Store
-	Takes  time.Duration // a request, besides what the store needs
-	Object string        // key of an object whose PUTs are counted apart, too
+	*teststore.Store
 
-	mu    sync.Mutex // guards what follows
-	isCut bool
-	sent  Requests
+	mu         sync.Mutex // guards what follows
+	isCut      bool
+	objectPuts int
+	unanswered int
 }
 
 // Requests are numbers of requests.
 type Requests struct {
 	Puts, Gets, Deletes int
-	ObjectPuts          int // those of [Network.Object]
+	ObjectPuts          int // those of one object
 	Unanswered          int // because the network was cut
 }
 
@@ -34,6 +34,35 @@ func (r Requests) String() string {
 		return fmt.Sprintf("%d PUT, %d GET and %d DELETE", r.Puts, r.Gets, r.Deletes)
 	}
 	return fmt.Sprintf("%d PUT and %d GET", r.Puts, r.Gets)
+}
+
+// NewNetwork returns a way to the store on which a request takes a while, besides what the store
+// needs. The PUTs of the object with that key are counted apart, too.
+func NewNetwork(store leasehold.Store, takes time.Duration, object string) *Network {
+	n := new(Network)
+	n.Store = teststore.New(store, func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
+		if n.cuts(r.Puts() && r.Key == object) { // it waits, as a request does when its packets are dropped
+			<-ctx.Done()
+			return leasehold.Object{}, ctx.Err()
+		}
+		time.Sleep(takes)
+		return r.Send(ctx)
+	})
+	n.Info = leasehold.Describe(store)
+	return n
+}
+
+// cuts counts a request, and reports whether it gets no answer.
+func (n *Network) cuts(objectPut bool) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if objectPut {
+		n.objectPuts++
+	}
+	if n.isCut {
+		n.unanswered++
+	}
+	return n.isCut
 }
 
 // Cut cuts the process off from the store, or connects it again.
@@ -47,7 +76,8 @@ func (n *Network) Cut(cut bool) {
 func (n *Network) Requests() Requests {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.sent
+	return Requests{n.Sent(teststore.Puts...), n.Sent(teststore.Get), n.Sent(teststore.Delete),
+		n.objectPuts, n.unanswered}
 }
 
 // Counted begins to count. The result returns the requests since then.
@@ -58,66 +88,4 @@ func (n *Network) Counted() func() Requests {
 		return Requests{is.Puts - was.Puts, is.Gets - was.Gets, is.Deletes - was.Deletes,
 			is.ObjectPuts - was.ObjectPuts, is.Unanswered - was.Unanswered}
 	}
-}
-
-// Describe returns what the store says of itself.
-func (n *Network) Describe() leasehold.StoreInfo { return leasehold.Describe(n.Store) }
-
-// send counts a request. On a cut network it waits, as a request does when its packets are dropped.
-func (n *Network) send(ctx context.Context, counts ...*int) error {
-	n.mu.Lock()
-	cut := n.isCut
-	if cut {
-		counts = append(counts, &n.sent.Unanswered)
-	}
-	for _, count := range counts {
-		*count++
-	}
-	n.mu.Unlock()
-	if cut {
-		<-ctx.Done()
-		return ctx.Err()
-	}
-	time.Sleep(n.Takes)
-	return nil
-}
-
-// Get reads an object.
-func (n *Network) Get(ctx context.Context, key string) (leasehold.Object, error) {
-	if err := n.send(ctx, &n.sent.Gets); err != nil {
-		return leasehold.Object{}, err
-	}
-	return n.Store.Get(ctx, key)
-}
-
-func (n *Network) put(ctx context.Context, key string) error {
-	counts := []*int{&n.sent.Puts}
-	if key == n.Object {
-		counts = append(counts, &n.sent.ObjectPuts)
-	}
-	return n.send(ctx, counts...)
-}
-
-// PutIfNoneMatch creates an object.
-func (n *Network) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
-	if err := n.put(ctx, key); err != nil {
-		return "", err
-	}
-	return n.Store.PutIfNoneMatch(ctx, key, body)
-}
-
-// PutIfMatch replaces a version of an object.
-func (n *Network) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
-	if err := n.put(ctx, key); err != nil {
-		return "", err
-	}
-	return n.Store.PutIfMatch(ctx, key, body, etag)
-}
-
-// DeleteIfMatch removes a version of an object.
-func (n *Network) DeleteIfMatch(ctx context.Context, key, etag string) error {
-	if err := n.send(ctx, &n.sent.Deletes); err != nil {
-		return err
-	}
-	return n.Store.DeleteIfMatch(ctx, key, etag)
 }

@@ -66,7 +66,7 @@ func examineAzure(ctx context.Context, at place.Location, sides bool) Report {
 // credentials are known.
 func (p *exam) reachedAzure(server string, at place.Location, err error) bool {
 	r := p.report
-	server, _, _ = strings.Cut(server, "?") // after which a signature stands
+	server, _, _ = strings.Cut(server, "?") // without the signature
 	reply, answered := errors.AsType[*azcore.ResponseError](err)
 	code := bloberror.Code("")
 	if answered {
@@ -134,9 +134,9 @@ func leaseAzure(ctx context.Context, r Report, of *blob.Client) {
 	case seen.LeaseStatus != nil && *seen.LeaseStatus == lease.StatusTypeLocked:
 		r.fail("lease", exit.Config, "break the lease (az storage blob lease break), and do not lease the blobs "+
 			"of locks",
-			"somebody holds an Azure lease on the lock's blob, so nobody can write it")
+			"a client holds an Azure lease on the lock's blob, so it cannot be written")
 	default:
-		r.ok("lease", "nobody leases the lock's blob")
+		r.ok("lease", "no Azure lease on the lock's blob")
 	}
 }
 

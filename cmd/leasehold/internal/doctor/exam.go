@@ -26,7 +26,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/storecheck"
 )
 
-// exam is one object beside the lock's, on which the doctor tries out what a lock does.
+// exam is one object next to the lock's, on which the doctor tries what a lock does.
 type exam struct {
 	report Report
 	store  *place.Store
@@ -46,7 +46,7 @@ type exam struct {
 type permissions struct{ list, get, put, delete, other string }
 
 const (
-	toldApart  = "a missing object is told from one that is denied"
+	toldApart  = "a missing object is reported as missing, not as denied"
 	neverTaken = "an object that does not exist is denied, not missing: a lock that was never taken could not be taken"
 )
 
@@ -55,17 +55,17 @@ const lookAtServer = "run doctor again; if it stays, look at the log of the serv
 var mark = probe.Mark{Begins: "leasehold doctor ", Whose: "the doctor's"}
 
 const (
-	// patience bounds the time for one write, which those of other doctors refuse. Between two
-	// tries it rests for up to longestRest: doctors that go on at once stay in step, and refuse
-	// each other's writes time and again.
+	// patience bounds the time for one write, which fails if another doctor has written before.
+	// Between two tries it rests for up to longestRest: doctors that continue at once stay in step,
+	// and make each other's writes fail again and again.
 	patience    = 30 * time.Second
 	longestRest = 200 * time.Millisecond
 )
 
 var (
-	errOwnETag = errors.New("it is refused with the ETag that the server has just given")
-	errGhost   = errors.New("a create is refused although there is no object")
-	errCrowd   = errors.New("others write the doctor's object all the time (run one doctor at a time)")
+	errOwnETag = errors.New("the server refuses the ETag that it has just returned")
+	errGhost   = errors.New("the server refuses a create although there is no object")
+	errCrowd   = errors.New("other doctors write the doctor's object all the time (run one doctor at a time)")
 )
 
 // newExam is an exam for a lock.
@@ -140,7 +140,7 @@ func (p *exam) write(ctx context.Context) error {
 }
 
 // ask writes the object, and then asks the server a question about it, again if the question finds
-// that another doctor has removed or replaced the object meanwhile.
+// that another doctor has removed or replaced the object since.
 func (p *exam) ask(ctx context.Context, question func(ctx context.Context) error) error {
 	return probe.Undisturbed(ctx, func() error {
 		p.rest(ctx)
@@ -205,7 +205,7 @@ func (p *exam) admitted(ctx context.Context, err error) bool {
 	return r.of("put").Result == resultOK && r.of("get").Result == resultOK && r.of("list").Result == resultOK
 }
 
-// missing checks that an object that does not exist is told from one that is denied.
+// missing checks that the server reports an object that does not exist as missing, not as denied.
 func (p *exam) missing(ctx context.Context) {
 	switch _, err := p.store.Get(ctx, p.key+"-missing-"+rand.Text()[:10]); {
 	case errors.Is(err, leasehold.ErrNotExist):
@@ -238,9 +238,9 @@ func (p *exam) conditions(ctx context.Context) leasehold.Report {
 	first := brief(err)
 	switch {
 	case found.ConditionalPuts:
-		deletes := "also of deletes"
+		deletes := "including deletes"
 		if !found.ConditionalDeletes {
-			deletes = "but not of deletes, which locks do not need; members of tables may leave their objects"
+			deletes = "but not in deletes, which locks do not need; members of tables may leave their objects"
 		}
 		r.ok("conditions", "enforced in %d requests, %s", found.Requests, deletes)
 	case errors.Is(err, storecheck.ErrCreatesOnly):
@@ -251,7 +251,7 @@ func (p *exam) conditions(ctx context.Context) leasehold.Report {
 		p.cached = true
 		r.fail("conditions", exit.Config, behindCache, "%s", first)
 	case errors.Is(err, leasehold.ErrUnsafeStore):
-		r.fail("conditions", exit.Config, "two may lead here: use another server, or a version of this one that "+
+		r.fail("conditions", exit.Config, "two processes may lead: use another server, or a version of this one that "+
 			p.enforces+". If there is a proxy, let it pass these headers. See "+storesPage, "%s", first)
 	default:
 		r.broke("conditions", err, p.needs.other)
@@ -276,27 +276,27 @@ func (p *exam) clock(verdict leasehold.ClockVerdict, now, modified time.Time) {
 	if ahead = ahead.Round(time.Second); ahead.Abs() > clockFar {
 		ahead = ahead.Round(time.Minute)
 	}
-	apart := "as this machine's"
+	offset := "as this machine's"
 	switch {
 	case ahead > place.ServerSlack:
-		apart = fmt.Sprintf("%v ahead of this machine's", ahead)
+		offset = fmt.Sprintf("%v ahead of this machine's", ahead)
 	case ahead < -place.ServerSlack:
-		apart = fmt.Sprintf("%v behind this machine's", -ahead)
+		offset = fmt.Sprintf("%v behind this machine's", -ahead)
 	}
 	switch gap := now.Sub(modified); {
 	case now.IsZero():
-		r.skip("clock", "see "+storesPage, "the server tells no time")
+		r.skip("clock", "see "+storesPage, "the server sends no Date")
 	case verdict == leasehold.ClockWrong:
-		r.warn("clock", where, "Date and Last-Modified do not come from one clock: a new object is told to be old; "+
-			"Date is %s; %s", apart, trust)
+		r.warn("clock", where, "Date and Last-Modified come from different clocks: a new object seems old; "+
+			"Date is %s; %s", offset, trust)
 	case !modified.IsZero() && (gap < -place.ServerSlack || gap > place.RequestLimit):
-		r.warn("clock", where, "Date and Last-Modified do not come from one clock: they are %v apart for a new "+
-			"object; Date is %s; %s", gap.Abs().Round(time.Second), apart, trust)
+		r.warn("clock", where, "Date and Last-Modified come from different clocks: they differ by %v for a new "+
+			"object; Date is %s; %s", gap.Abs().Round(time.Second), offset, trust)
 	case ahead.Abs() > clockFar:
-		r.warn("clock", "set the clock of this machine, or that of the server: S3 refuses requests that are "+
-			"15 minutes off", "it is %s; %s", apart, trust)
+		r.warn("clock", "set the clock of this machine or of the server: S3 refuses requests that are "+
+			"15 minutes off", "it is %s; %s", offset, trust)
 	default:
-		r.ok("clock", "%s; %s", apart, trust)
+		r.ok("clock", "%s; %s", offset, trust)
 	}
 }
 
@@ -312,7 +312,7 @@ const (
 // latency measures reads and writes.
 func (p *exam) latency(ctx context.Context) {
 	r := p.report
-	if p.cached { // then it would be that of the cache
+	if p.cached { // it would be the latency of the cache
 		return
 	}
 	var gets, puts []time.Duration
@@ -336,7 +336,7 @@ func (p *exam) latency(ctx context.Context) {
 	if rest := ttl % time.Second; rest > 0 {
 		ttl += time.Second - rest
 	}
-	seen := fmt.Sprintf("GET %s, PUT %s: a TTL of %v or more suits, of which a ninth is twice the slowest",
+	seen := fmt.Sprintf("GET %s, PUT %s: use a TTL of %v or more, a ninth of which is twice the slowest",
 		spread(gets), spread(puts), ttl)
 	if ttl > commonTTL {
 		r.warn("latency", fmt.Sprintf("use --ttl %v or more, or a store that is nearer", ttl), "%s", seen)

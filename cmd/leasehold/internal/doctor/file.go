@@ -27,8 +27,8 @@ func examineFile(ctx context.Context, at place.Location) Report {
 		r.warn("directory", "choose another directory, unless one user takes all its locks",
 			"%s is sticky: no user can replace what another has written", at.Bucket)
 	case dir.Mode().Perm()&0o002 != 0:
-		r.warn("directory", "chmod o-w, and let those who use the locks be in a group that may write (chmod 2770)",
-			"every user of this machine may write in %s, and so end each lease in it", at.Bucket)
+		r.warn("directory", "chmod o-w, and put the users of the locks into a group that may write (chmod 2770)",
+			"every user of this machine may write in %s, and so can end each lease in it", at.Bucket)
 	}
 	if inMemory(at.Bucket) {
 		r.warn("disk", "choose a directory on a disk, unless what checks tokens forgets them at a boot, too",

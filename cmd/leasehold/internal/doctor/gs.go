@@ -51,8 +51,8 @@ func examineGS(ctx context.Context, at place.Location, sides bool) Report {
 	p.pause = onePutASecond
 	err = p.look(ctx)
 	if err == nil && p.etag == "" {
-		// Emulators answer alike for a missing bucket. Who may not read the bucket's settings gets
-		// another error.
+		// Emulators answer alike for a missing bucket. Without the permission to read the bucket's
+		// settings, there is another error.
 		soon, cancel := context.WithTimeout(ctx, place.RequestLimit)
 		if _, missing := client.Bucket(at.Bucket).Attrs(soon); errors.Is(missing, storage.ErrBucketNotExist) {
 			err = missing

@@ -1,5 +1,5 @@
-// Package doctor checks whether a bucket or directory is safe for locks, and says how to fix what
-// is not. Each kind of store has a file, and a list of checks.
+// Package doctor checks that a bucket or directory is safe for locks, and says how to fix it. Each
+// kind of store has a file, and a list of checks.
 package doctor
 
 import (
@@ -72,7 +72,7 @@ func (r Report) broke(name string, err error, advice string) {
 	r.fail(name, exit.Code(err), advice, "%s", brief(err))
 }
 
-// advised is an error of a store. Each module with a store has a type of its own for it.
+// advised is an error of a store. Each module with a store has a separate type for it.
 type advised interface {
 	error
 	Advice() string
@@ -121,11 +121,11 @@ func (r Report) Verdict() error {
 	if parts == nil {
 		return nil
 	}
-	return exit.Errorf(code, "not all is well: %s", strings.Join(parts, "; "))
+	return exit.Errorf(code, "checks without success: %s", strings.Join(parts, "; "))
 }
 
 // Examine runs all checks of a bucket that is reached by each of the sides. There is always one. It
-// writes and removes objects whose keys begin with that of the first and "-doctor".
+// writes and removes objects whose keys begin with the key of the first and "-doctor".
 func Examine(ctx context.Context, sides []place.Location) Report {
 	var r Report
 	switch sides[0].Scheme {

@@ -54,7 +54,7 @@ func examineS3(ctx context.Context, at place.Location, sides bool) Report {
 	case errors.Is(err, context.DeadlineExceeded):
 		r.fail("credentials", exit.Store,
 			"run doctor again; if it stays, look at the role of the machine, or at the process of the profile",
-			"what gives the credentials has not answered within %v", place.RequestLimit)
+			"the source of the credentials has not answered within %v", place.RequestLimit)
 		return r
 	case err != nil:
 		r.fail("credentials", exit.Config, "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, choose a profile, or "+
@@ -174,7 +174,7 @@ func (d *s3Doctor) reached(ctx context.Context, err error) bool {
 		style = "in the path"
 	}
 	basics := func() {
-		r.ok("endpoint", "%s answers; the bucket stands %s", server, style)
+		r.ok("endpoint", "%s answers; the bucket is %s", server, style)
 		r.ok("region", "%s", options.Region)
 		r.ok("credentials", "accepted")
 	}
@@ -196,11 +196,11 @@ func (d *s3Doctor) reached(ctx context.Context, err error) bool {
 	case "bucket":
 		basics()
 	case "region", "credentials", "clock":
-		r.ok("endpoint", "%s answers; the bucket stands %s", server, style)
+		r.ok("endpoint", "%s answers; the bucket is %s", server, style)
 	}
 	advice := map[string]string{
-		"bucket": "create the bucket, or correct its name", "region": "add region=NAME, with that of the bucket, to " +
-			"the parameters of the URL, or set AWS_REGION",
+		"bucket": "create the bucket, or correct its name", "region": "add region=NAME, the region of the bucket, " +
+			"to the parameters of the URL, or set AWS_REGION",
 		"credentials": "correct the credentials", "clock": "set the clock of this machine: S3 refuses requests that " +
 			"are 15 minutes off",
 		"endpoint": "check host and port, the network, and that this is an S3 server",
@@ -255,7 +255,7 @@ func (d *s3Doctor) otherStyle(ctx context.Context) bool {
 	return err == nil || errors.Is(err, leasehold.ErrNotExist)
 }
 
-// regionOf is the bucket's region, "" if the server does not tell.
+// regionOf is the bucket's region, "" if the server does not report it.
 func (d *s3Doctor) regionOf(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, place.RequestLimit)
 	defer cancel()
@@ -327,7 +327,7 @@ func (d *s3Doctor) put(ctx context.Context, change func(*s3.PutObjectInput)) err
 	return err
 }
 
-// asTheLibrary sets up a request as those of leasehold.S3Store.
+// asTheLibrary sets up a request as leasehold.S3Store does.
 func asTheLibrary(o *s3.Options) {
 	o.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired
 	o.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired
@@ -391,7 +391,7 @@ func (r Report) unsettled(name, action string, err error) {
 	status := exit.HTTPStatus(err)
 	if status == http.StatusNotImplemented || status == http.StatusMethodNotAllowed || status == http.StatusNotFound ||
 		status == http.StatusBadRequest {
-		r.skip(name, "look at the settings of the server itself", "the server does not tell: %s", brief(err))
+		r.skip(name, "look at the settings of the server itself", "the server does not report it: %s", brief(err))
 		return
 	}
 	r.skip(name, "run doctor again", "%s", brief(err))

@@ -45,7 +45,7 @@ func (s *sides) DeleteIfMatch(ctx context.Context, key, etag string) error {
 	return s.turn(key).DeleteIfMatch(ctx, key, etag)
 }
 
-const oneEndpoint = "let all who want a lock use one endpoint: these are different buckets, copies of one, or there " +
+const oneEndpoint = "use one endpoint for all processes: these are different buckets, copies of one bucket, or there " +
 	"is a cache on the way"
 
 // compareSides checks that each side shows at once what another has written, and runs the checks of

@@ -60,10 +60,9 @@ var Codes = []struct{ Code, Meaning string }{
 	},
 	{
 		"79",
-		"the lease was lost; the command is dead, or was not started. `hold`: even after `--for`, because the lease " +
-			"is not renewed any more",
+		"the lease was lost; the command is dead, or was not started. `hold`: even after `--for`",
 	},
-	{"126", "the command cannot be executed, and has not run; a lock taken for it is free again"},
+	{"126", "the command cannot be executed; a lock taken for it was released again"},
 	{"127", "there is no such command; as 126"},
 	{"128+n", "ended by signal n: the command, or leasehold while it waited"},
 }
@@ -90,7 +89,7 @@ func (i Interrupted) Error() string { return "ended by signal " + i.Signal.Strin
 // GaveUp is the end of --wait.
 type GaveUp struct {
 	After time.Duration
-	Err   error // what stood in the way
+	Err   error // what has prevented the acquisition
 }
 
 func (g *GaveUp) Error() string { return g.after() + g.Err.Error() }
@@ -98,8 +97,8 @@ func (g *GaveUp) Unwrap() error { return g.Err }
 
 func (g *GaveUp) after() string { return fmt.Sprintf("gave up after %v (--wait): ", g.After) }
 
-// Code is the exit code for err: that of an Error, or for the error of a store or a lock the one
-// that fits. It is 0 for nil.
+// Code is the exit code for err: the code of an Error, or the one that fits the error of a store or
+// a lock. It is 0 for nil.
 func Code(err error) int {
 	var failed *Error
 	var signal Interrupted
@@ -191,6 +190,7 @@ var ofTheCommand = strings.NewReplacer(
 	" (a path belongs into WithKeyPrefix)", "",
 	"demand that each write names its encryption", "demand that each write names its encryption, as sse=AES256 or "+
 		"sse=aws:kms in the URL does",
+	"context deadline exceeded", "no answer in time",
 	"holder must be", "--holder must be",
 	"poll interval ", "--interval ",
 	"a bucket for locks between machines", "an s3, gs or azblob URL for locks between machines",
@@ -199,6 +199,7 @@ var ofTheCommand = strings.NewReplacer(
 	"check the client's endpoint and region, and the bucket's name",
 	"check the endpoint and the region, and the bucket's name",
 	"leaderhttp: ", "",
+	": leasehold: ", ": ",
 	`set "url" by leasehold.WithMetadata`, "start it with --listen",
 	"give each process a separate URL", "give each process a separate --advertise",
 	"the answer does not come from a Peer: serve one at /.leasehold/", "the answer does not come from leasehold: "+
@@ -210,8 +211,8 @@ var ofTheCommand = strings.NewReplacer(
 	" (remove WithServerClock)", "",
 )
 
-// plainNumber is the library's hint for a duration that a Go program gives as a number. That of a
-// flag has a unit.
+// plainNumber is the library's hint for a duration that a Go program gives as a number. The
+// duration of a flag has a unit.
 var plainNumber = regexp.MustCompile(` \(a plain number counts nanoseconds: write \d+\*time\.Second\)`)
 
 // Reword is text of the library in words of the command.
@@ -255,7 +256,8 @@ func withoutQuery(err error) string {
 
 func explain(err error) string {
 	if gaveUp, ok := errors.AsType[*GaveUp](err); ok {
-		return gaveUp.after() + strings.TrimPrefix(explain(gaveUp.Err), "lock is ")
+		text := strings.TrimPrefix(explain(gaveUp.Err), "lock is ")
+		return gaveUp.after() + strings.Replace(text, "(try again later)", "(run it again, or raise --wait)", 1)
 	}
 	text := strings.TrimPrefix(strings.Join(strings.Fields(withoutQuery(err)), " "), "leasehold: ")
 	var failed *Error

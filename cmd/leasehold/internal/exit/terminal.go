@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// Printable is text of one line with everything escaped that a terminal may obey, or that moves
-// what stands beside it: names come from the bucket, and others may have written them.
+// Printable is text of one line with everything escaped that a terminal may obey, or that moves the
+// text next to it: names come from the bucket, and other people may have written them.
 func Printable(text string) string {
 	if strings.IndexFunc(text, hidden) < 0 {
 		return text
@@ -27,6 +27,6 @@ func Printable(text string) string {
 	return b.String()
 }
 
-// hidden reports whether a character has no shape of its own: control characters, directions of
-// writing, line ends, and bytes that are not UTF-8.
+// hidden reports whether a character cannot be seen: control characters, directions of writing,
+// line ends, and bytes that are not UTF-8.
 func hidden(r rune) bool { return r == utf8.RuneError || !unicode.IsPrint(r) }

@@ -15,9 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cgroup is the directory of a control group that a command has of its own, below that of
-// leasehold. Everything that the command starts is in it, and the system kills it all in one step.
-// It is empty where none can be made.
+// cgroup is the directory of a control group for the command, below leasehold's control group.
+// Everything that the command starts is in it, and the system kills it all in one step. It is empty
+// where none can be made.
 type cgroup string
 
 // newCgroup makes one. The error says why there is none.
@@ -94,14 +94,14 @@ func (c cgroup) start(path string, args []string) (pid int, err error) {
 	return forkExec(path, args, attr)
 }
 
-// kill kills everything in it, also what leasehold itself may not kill.
+// kill kills everything in it, even what leasehold itself may not kill.
 func (c cgroup) kill() {
 	if c != "" {
 		_ = os.WriteFile(c.file("cgroup.kill"), []byte("1"), 0)
 	}
 }
 
-// populated reports whether anything lives in it, or below it.
+// populated reports whether any process is in it, or below it.
 func (c cgroup) populated() bool {
 	if c == "" {
 		return false
@@ -110,8 +110,8 @@ func (c cgroup) populated() bool {
 	return strings.Contains(string(events), "populated 1")
 }
 
-// remove removes it, and those below it that the command has made. Who has just died in it may be
-// there for a moment.
+// remove removes it, and the control groups below it that the command has made. A process that was
+// just killed may be in it for a moment.
 func (c cgroup) remove() {
 	if c == "" {
 		return

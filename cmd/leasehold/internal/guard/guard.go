@@ -1,8 +1,9 @@
 // Package guard runs a command under a lease, and sees to it that the command, and all that it has
 // started, is dead before anyone else can hold the lock. A [Supervisor] does so in leasehold's own
-// process, and the guard in another one, which goes on if leasehold is stopped or killed. Until
-// when the command may run, a [Lease] says: the package knows no store. If leasehold is killed, the
-// guard calls a function of the program that frees the lock, once nothing of the command is left.
+// process, and the guard in another one, which continues if leasehold is stopped or killed. A
+// [Lease] says until when the command may run: the package knows no store. If leasehold is killed,
+// the guard calls a function of the program that releases the lock, once nothing of the command is
+// left.
 //
 // A program that uses it calls [Main] at once if [Wanted] says so.
 package guard
@@ -27,19 +28,19 @@ import (
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/exit"
 )
 
-// The guard is a process between leasehold and the command. It starts the command, is told until
-// when the command may run, and otherwise ends it, with all that it has started. Either may be
-// stopped or killed at any moment: the guard needs nothing from leasehold but the times that both
-// share, and a clock. It is leasehold's own program, started with guardArg.
+// The guard is a process between leasehold and the command. It starts the command, and ends it,
+// with all that it has started, at a time that leasehold sets. Either may be stopped or killed at
+// any moment: the guard needs nothing from leasehold but the times that both share, and a clock. It
+// is leasehold's own program, started with guardArg.
 //
 // leasehold writes a line into a socket before it starts the guard: the note for the function that
-// frees the lock, which neither the arguments nor the environment of the guard may have, because
+// releases the lock, which neither the arguments nor the environment of the guard may have, because
 // the command sees both. Later it writes a byte whenever it has changed the times. The guard
 // answers with lines:
 //
 //	started PID ERRNO  the number says why it is not in its control group, 0 if it is or has none
 //	failed ERRNO       the command cannot be started
-//	late               it was not started, because the time is over
+//	late               it was not started, because its time has passed
 //	stopped SIGNAL     the command is stopped
 //	stuck PID          may not be killed
 //	exited STATUS ENDED    its wait status, and 1 if the guard had ended it; nothing is left
@@ -57,19 +58,19 @@ func init() {
 	}
 }
 
-// The signals that leasehold has to do with, for Catch. Nobody changes these lists.
+// The signals that leasehold has to do with, for Catch. These lists never change.
 var (
-	// ToGroup are those passed on to the whole process group of the command: they ask everybody to
+	// ToGroup are passed on to the whole process group of the command: they ask all processes to
 	// end.
 	ToGroup = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT}
-	// ToCommand are those passed on to the command alone, because by default they kill.
+	// ToCommand are passed on to the command alone, because by default they kill.
 	ToCommand = []os.Signal{syscall.SIGUSR1, syscall.SIGUSR2}
-	// Unharmed are those that must not end or stop leasehold and the guard while the command runs.
+	// Unharmed must not end or stop leasehold and the guard while the command runs.
 	Unharmed = []os.Signal{syscall.SIGTSTP, syscall.SIGPIPE}
 )
 
-// Catch receives signals in place of the system's default. Those that were ignored at the start
-// stay so, also for the command.
+// Catch receives signals instead of the system's default. Signals that were ignored at the start
+// stay ignored, even in the command.
 func Catch(c chan<- os.Signal, lists ...[]os.Signal) {
 	for _, list := range lists {
 		for _, s := range list {
@@ -84,10 +85,10 @@ type guard struct {
 	talk     *os.File
 	times    times
 	alarm    *alarm
-	goneAt   int64         // when leasehold was gone
+	goneAt   int64         // when leasehold has ended
 	pid      int           // of the command, and of its process group
-	grace    time.Duration // for what the command has left running
-	leftAt   int64         // when to kill what the command has left running
+	grace    time.Duration // of processes that the command has left running
+	leftAt   int64         // when to kill processes that the command has left running
 	termSent bool
 	killing  bool
 	ended    bool // by a signal of the guard, while the command ran
@@ -102,9 +103,9 @@ type guard struct {
 // socket, FD of the times, GRACE in nanoseconds, CGROUP of the command, its PATH, and its arguments
 // from number 0 on.
 //
-// If leasehold was killed, Main calls free with the note of [Supervisor.Run] when nothing of the
-// command is left, and waits for it until the lease is over. That is the deadline of ctx.
-func Main(args []string, free func(ctx context.Context, note []byte)) int {
+// If leasehold was killed, Main calls release with the note of [Supervisor.Run] when nothing of the
+// command is left, and waits for it until the lease ends, which is the deadline of ctx.
+func Main(args []string, release func(ctx context.Context, note []byte)) int {
 	var numbers [3]int64
 	for i := range numbers {
 		var err error
@@ -149,14 +150,14 @@ func Main(args []string, free func(ctx context.Context, note []byte)) int {
 	g.say("started %d %d", g.pid, int(outside))
 	g.alarm = newAlarm()
 	if alone := g.watch(); alone && len(note) > 1 {
-		g.release(free, note)
+		g.release(release, note)
 	}
 	return 0
 }
 
-// release frees the lock, because leasehold is gone and nothing of the command is left. It returns
-// when the lease is over, even if free hangs.
-func (g *guard) release(free func(ctx context.Context, note []byte), note []byte) {
+// release releases the lock, because leasehold has ended and nothing of the command is left. It
+// returns when the lease ends, even if do hangs.
+func (g *guard) release(do func(ctx context.Context, note []byte), note []byte) {
 	_, killAt := g.times.get()
 	end := killAt + int64(g.grace) // others may lead
 	now := bootTime()
@@ -168,7 +169,7 @@ func (g *guard) release(free func(ctx context.Context, note []byte), note []byte
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		free(ctx, note)
+		do(ctx, note)
 	}()
 	for bootTime() < end {
 		g.alarm.set(end)
@@ -180,8 +181,8 @@ func (g *guard) release(free func(ctx context.Context, note []byte), note []byte
 	}
 }
 
-// Detach closes standard files of the guard, so that nobody who reads what the command has written
-// waits for the guard.
+// Detach closes standard files of the guard, so that no reader of the command's output waits for
+// the guard.
 func Detach(files ...*os.File) {
 	null, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -194,9 +195,9 @@ func Detach(files ...*os.File) {
 }
 
 // closeInherited closes the files above standard error that this process was given for the command,
-// which has its own copies by now: whoever waits for their end, such as for the lock of the
-// caller's flock(1), must not wait for the guard. What this process has opened itself is told by
-// its flag.
+// which has its own copies by now: a process that waits for their end, such as for the lock of the
+// caller's flock(1), must not wait for the guard. Files that this process has opened itself have
+// the flag FD_CLOEXEC.
 func closeInherited() {
 	dir, err := os.Open("/dev/fd")
 	if err != nil {
@@ -255,10 +256,10 @@ func isText(path string) bool {
 }
 
 func (g *guard) say(format string, args ...any) {
-	_, _ = fmt.Fprintf(g.talk, format+"\n", args...) // if nobody listens any more, listen says so
+	_, _ = fmt.Fprintf(g.talk, format+"\n", args...) // if leasehold has ended, listen finds out
 }
 
-// listen tells of each change of the times, and ends when leasehold does.
+// listen reports each change of the times, and ends when leasehold does.
 func (g *guard) listen(changed chan<- struct{}) {
 	defer close(changed)
 	for buf := make([]byte, 64); ; {
@@ -272,14 +273,14 @@ func (g *guard) listen(changed chan<- struct{}) {
 // change is one of the command's state: a signal has stopped it, or else it has ended.
 type change struct{ stopped syscall.Signal }
 
-// watch returns when nothing of the command is left. alone says that leasehold was gone before it
-// could be told.
+// watch returns when nothing of the command is left. alone says that leasehold had ended before
+// that could be reported.
 func (g *guard) watch() (alone bool) {
 	changed := make(chan struct{})
 	go g.listen(changed)
 	changes := make(chan change)
 	go g.await(changes)
-	pause := int64(time.Millisecond) // between two looks for what is left
+	pause := int64(time.Millisecond) // between two looks for processes that are left
 	for {
 		now := bootTime() // before the times: if this process is stopped in between, the new times count
 		termAt, killAt := g.times.get()
@@ -307,7 +308,7 @@ func (g *guard) watch() (alone bool) {
 		g.alarm.set(next)
 		select {
 		case _, ok := <-changed:
-			if !ok { // leasehold is gone
+			if !ok { // leasehold has ended
 				changed, g.goneAt = nil, now
 			}
 		case c := <-changes:
@@ -328,8 +329,8 @@ func (g *guard) watch() (alone bool) {
 	}
 }
 
-// over reports whether nothing of the command is left, which has ended. It is reaped at the end,
-// and a look at the processes that are left cannot tell that there is none: see childless.
+// over reports whether nothing of the command is left, which has ended. It is reaped at the end. A
+// look at the processes cannot prove that none is left: see childless.
 func (g *guard) over() bool {
 	if g.cgroup.populated() || len(remaining(g.pid, "")) > 0 {
 		return false
@@ -340,7 +341,7 @@ func (g *guard) over() bool {
 	return childless()
 }
 
-// report tells how the command has ended. It returns an error if leasehold is gone.
+// report reports how the command has ended. It returns an error if leasehold has ended.
 func (g *guard) report() error {
 	ended := 0
 	if g.ended {

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bootTime is the time of a clock that all processes share, that nobody sets, and that counts a
+// bootTime is the time of a clock that all processes share, that is never set, and that counts a
 // suspend of the machine.
 func bootTime() int64 {
 	var t unix.Timespec
@@ -51,12 +51,12 @@ func dupTo(from, to int) error { return unix.Dup3(from, to, 0) }
 // sharedFile is a file in memory, which also is there where no directory can be written.
 func sharedFile() (int, error) { return unix.MemfdCreate("leasehold-times", 0) }
 
-// commandAttr gives the command a process group of its own, and kills it if the guard is killed.
+// commandAttr gives the command a separate process group, and kills it if the guard is killed.
 func commandAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// alarm sends to C when bootTime reaches the time that was set last, also after a suspend.
+// alarm sends to C when bootTime reaches the time that was set last, even after a suspend.
 type alarm struct {
 	C  chan struct{}
 	fd int
@@ -111,16 +111,16 @@ func unfitProc() string {
 	switch {
 	case err != nil:
 		return "there is no /proc, without which the guard process cannot be started, nor find what the command " +
-			"leaves running: mount it (mount -t proc proc /proc)"
+			"leaves running (mount -t proc proc /proc)"
 	case self != strconv.Itoa(os.Getpid()):
 		return "/proc shows the processes of another PID namespace, so what the command leaves running could not be " +
-			"found and ended in time: mount /proc anew (unshare --mount-proc)"
+			"found and ended in time (add --mount-proc to unshare)"
 	}
 	return ""
 }
 
-// processes are those of this machine that live, or that are dead and not reaped, as far as this
-// one may see them.
+// processes are the processes of this machine that run, or that are dead and not reaped, as far as
+// this process may see them.
 func processes(dead bool) (all []process) {
 	entries, _ := os.ReadDir("/proc")
 	for _, e := range entries {
@@ -136,7 +136,7 @@ func processes(dead bool) (all []process) {
 }
 
 // look reads /proc/PID/stat: pid (name) state parent group, and so on. The name may have anything
-// in it. The state is that of the main thread, which may have ended while others go on.
+// in it. The state is the main thread's, which may have ended while other threads run.
 func look(pid int) (process, bool) {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	f := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
@@ -176,8 +176,8 @@ func startedBy(pid int, parents ...int) bool {
 	return ok && slices.Contains(parents, p.parent)
 }
 
-// await tells of each change of the command's state. It reaps orphans, but not the command: its
-// number, which is that of its process group, is nobody else's until then.
+// await reports each change of the command's state. It reaps orphans, but not the command: until it
+// is reaped, no other process or process group gets its PID.
 func (g *guard) await(changes chan<- change) {
 	for {
 		switch pid, stopped, err := awaitChild(unix.P_ALL, 0, unix.WEXITED|unix.WSTOPPED|unix.WNOWAIT); {
@@ -228,11 +228,11 @@ func awaitChild(kind, id, options int) (pid int, stopped syscall.Signal, err err
 	return int(child.pid), stopped, nil
 }
 
-// remaining is what lives of the descendants of this process. What the command has left in its
-// process group is among them, because this process is a reaper. With a mark, they are only those
-// that are in the process group or have the mark in their environment, and the descendants of
-// these: leasehold itself has other children, too, such as those of the script that has become
-// leasehold.
+// remaining are the running descendants of this process. Processes that the command has left in its
+// process group are among them, because this process is a reaper. With a mark, they are only the
+// processes that are in the process group or have the mark in their environment, and the
+// descendants of these: leasehold may have other children, such as the children of a script that
+// has become leasehold by exec.
 func remaining(group int, mark string) []process {
 	self := os.Getpid()
 	all := descendants(processes(false), func(p process) bool { return p.parent == self })
@@ -242,24 +242,24 @@ func remaining(group int, mark string) []process {
 	return descendants(all, func(p process) bool { return p.group == group || p.marked(mark) })
 }
 
-// descendants are those of all that are a root, or descend from one.
+// descendants are the processes of all that are a root, or descend from one.
 func descendants(all []process, root func(process) bool) (found []process) {
-	ours := make(map[int]bool)
+	family := make(map[int]bool)
 	for _, p := range all {
 		if root(p) {
-			ours[p.pid] = true
+			family[p.pid] = true
 		}
 	}
 	for more := true; more; { // a child may come before its parent
 		more = false
 		for _, p := range all {
-			if ours[p.parent] && !ours[p.pid] {
-				ours[p.pid], more = true, true
+			if family[p.parent] && !family[p.pid] {
+				family[p.pid], more = true, true
 			}
 		}
 	}
 	for _, p := range all {
-		if ours[p.pid] {
+		if family[p.pid] {
 			found = append(found, p)
 		}
 	}
@@ -272,9 +272,9 @@ func (p process) marked(mark string) bool {
 	return strings.Contains(string(environ), mark)
 }
 
-// childless reports whether this process has no child, alive or dead. Below a reaper there is
-// nothing else then. A look at all processes cannot tell: if a parent dies during it, its child may
-// have been read with that parent, which is no longer found.
+// childless reports whether this process has no child, running or dead. Below a reaper there is
+// nothing else then. A look at all processes cannot prove it: if a parent ends during the look, its
+// child may have been read with that parent, which is no longer found.
 func childless() bool {
 	for {
 		switch pid, err := unix.Wait4(-1, nil, unix.WNOHANG, nil); {

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bootTime is the time of a clock that all processes share and that nobody sets.
+// bootTime is the time of a clock that all processes share and that is never set.
 func bootTime() int64 {
 	var t unix.Timespec
 	_ = unix.ClockGettime(clockMonotonic, &t)
@@ -90,7 +90,7 @@ func (c cgroup) kill()                               {}
 func (c cgroup) populated() bool                     { return false }
 func (c cgroup) remove()                             {}
 
-// await tells of each change of the command's state, and reaps it.
+// await reports each change of the command's state, and reaps it.
 func (g *guard) await(changes chan<- change) {
 	for {
 		var status unix.WaitStatus
@@ -108,17 +108,17 @@ func (g *guard) await(changes chan<- change) {
 	}
 }
 
-// reap does nothing here, because await has done it. The number of the process group is nobody
-// else's while anything of it lives.
+// reap does nothing here, because await has done it. No other process group gets the number while a
+// process of this one runs.
 func (g *guard) reap() {}
 
-// stopped is false: nothing tells here.
+// stopped is false, because it is not known here.
 func stopped(int) bool { return false }
 
 // startedBy is true: here a process group is found by its number alone.
 func startedBy(int, ...int) bool { return true }
 
-// remaining is the process group if anything of it lives.
+// remaining is the process group if any process of it runs.
 func remaining(group int, _ string) []process {
 	if unix.Kill(-group, 0) == unix.ESRCH {
 		return nil

@@ -43,15 +43,15 @@ func FindProgram(args []string) (Program, error) {
 	case err == nil:
 		return Program{path, args}, nil
 	case errors.Is(err, exec.ErrDot):
-		return Program{}, exit.Errorf(exit.NotFound, "the command %q is in the current directory only: write ./%s",
+		return Program{}, exit.Errorf(exit.NotFound, "the command %q is in the current directory only (write ./%s)",
 			args[0], args[0])
 	case errors.Is(err, syscall.EISDIR):
-		return Program{}, exit.Errorf(exit.CannotExec, "the command %q is a directory: name a program in it", args[0])
+		return Program{}, exit.Errorf(exit.CannotExec, "the command %q is a directory (name a program in it)", args[0])
 	case errors.Is(err, fs.ErrPermission):
-		return Program{}, exit.Errorf(exit.CannotExec, "the command %q cannot be executed: check its permissions",
+		return Program{}, exit.Errorf(exit.CannotExec, "the command %q cannot be executed (check its permissions)",
 			args[0])
 	}
-	return Program{}, exit.Errorf(exit.NotFound, "there is no command %q: check its name and PATH", args[0])
+	return Program{}, exit.Errorf(exit.NotFound, "there is no command %q (check its name and PATH)", args[0])
 }
 
 // Outcome is how a program ended.
@@ -64,7 +64,7 @@ type Outcome struct {
 
 // Lease says until when the program may run. It is safe for concurrent use.
 type Lease interface {
-	// Deadline is the time at which the lease ends. It moves on with each renewal.
+	// Deadline is the time at which the lease ends. Each renewal moves it.
 	Deadline() time.Time
 }
 
@@ -91,8 +91,8 @@ type Supervisor struct {
 	wanted       <-chan time.Time // when to try again to give it the terminal
 }
 
-// forking is locked while a process is started, because the guard inherits a socket that nobody
-// else may.
+// forking is locked while a process is started, because the guard inherits a socket that no other
+// process may have.
 var forking sync.Mutex
 
 // markName is a variable that the command and all that it starts have in their environment, unless
@@ -108,7 +108,7 @@ func Start(cmd *exec.Cmd) error {
 }
 
 // Run starts the program under the lease, whose context is ctx, and returns when nothing of it is
-// left. The program gets env beside the environment of this process. It ends before anyone else can
+// left. The program gets env and the environment of this process. It ends before anyone else can
 // hold the lock:
 //
 //	the lease ends     SIGTERM
@@ -128,7 +128,7 @@ func (s *Supervisor) Run(ctx context.Context, lease Lease, env []string, note []
 	becomeReaper()
 	var err error
 	if s.cgroup, err = newCgroup(); err != nil {
-		s.Log.Info("the command has no control group of its own: see leasehold help guarantee", "err", err)
+		s.Log.Info(noCgroup, "err", err, "hint", helpGuarantee)
 	}
 	if err := s.startGuard(note); err != nil {
 		s.cgroup.remove()
@@ -152,7 +152,7 @@ func (s *Supervisor) Run(ctx context.Context, lease Lease, env []string, note []
 	return result, err
 }
 
-// follow passes on what the lease, the guard and signals say, until the guard has told the end.
+// follow passes on what the lease, the guard and signals say, until the guard has reported the end.
 func (s *Supervisor) follow(ctx context.Context) (Outcome, error) {
 	lines := make(chan string)
 	go func() {
@@ -170,9 +170,9 @@ func (s *Supervisor) follow(ctx context.Context) (Outcome, error) {
 			s.lookAtGuard()
 		case <-done:
 			killAt := s.lease.Deadline().Add(s.Margin / 2)
-			s.Log.Warn("the lease ends: the command is being ended",
+			s.Log.Warn("the lease has ended: ending the command",
 				"cause", context.Cause(ctx), "killed_in", time.Until(killAt).Round(time.Millisecond))
-			s.tell(0, onGuardsClock(func() time.Duration { return time.Until(killAt) }))
+			s.setTimes(0, onGuardsClock(func() time.Duration { return time.Until(killAt) }))
 			backup, renewed, done = time.After(time.Until(killAt)+s.Margin/8), nil, nil
 		case <-backup: // the guard may be stopped
 			s.killAll()
@@ -194,7 +194,7 @@ func (s *Supervisor) follow(ctx context.Context) (Outcome, error) {
 
 // startGuard starts this program again.
 func (s *Supervisor) startGuard(note []byte) error {
-	self := "/proc/self/exe" // also if the file was replaced since
+	self := "/proc/self/exe" // even if the file was replaced since
 	if _, err := os.Stat(self); err != nil {
 		if self, err = os.Executable(); err != nil {
 			return err
@@ -222,7 +222,8 @@ func (s *Supervisor) startGuard(note []byte) error {
 	defer unix.Close(fd)
 	// before the guard and its command are there, so this process cannot be killed in between
 	if n, _ := unix.Write(pair[0], append(note, '\n')); n <= len(note) {
-		s.Log.Warn("the guard process cannot free the lock if leasehold is killed: what it must know is too long")
+		s.Log.Warn("the URL is too long for the guard process", "effect",
+			"if leasehold is killed, the lock is free after its TTL")
 	}
 	s.times = shared
 	s.extend()
@@ -248,7 +249,7 @@ func (s *Supervisor) startGuard(note []byte) error {
 // extend gives the program the time until which the lease is valid now.
 func (s *Supervisor) extend() {
 	valid := onGuardsClock(func() time.Duration { return time.Until(s.lease.Deadline()) })
-	s.tell(valid, valid+int64(s.Margin/2))
+	s.setTimes(valid, valid+int64(s.Margin/2))
 }
 
 // onGuardsClock is the time, on the clock of the guard, until which something is left. If this
@@ -258,9 +259,9 @@ func onGuardsClock(left func() time.Duration) int64 {
 	return now + int64(left())
 }
 
-// tell sets the times of the guard, and wakes it. It never waits: a socket that is full has bytes
-// enough to wake the guard.
-func (s *Supervisor) tell(termAt, killAt int64) {
+// setTimes sets the times of the guard, and wakes it. It never waits: a full socket has enough
+// bytes to wake the guard.
+func (s *Supervisor) setTimes(termAt, killAt int64) {
 	s.times.set(termAt, killAt)
 	if conn, err := s.talk.SyscallConn(); err == nil {
 		_ = conn.Write(func(fd uintptr) bool {
@@ -270,12 +271,12 @@ func (s *Supervisor) tell(termAt, killAt int64) {
 	}
 }
 
-// lookAtGuard tells if the guard has been stopped.
+// lookAtGuard logs if the guard has been stopped.
 func (s *Supervisor) lookAtGuard() {
 	was := s.guardStopped
 	if s.guardStopped = stopped(s.guard.Process.Pid); s.guardStopped && !was {
-		s.Log.Warn("the guard process is stopped: let it go on with kill -CONT; "+
-			"until then only leasehold itself can end the command in time", "pid", s.guard.Process.Pid)
+		s.Log.Warn("the guard process is stopped", "pid", s.guard.Process.Pid, "hint", "continue it by kill -CONT",
+			"effect", "only leasehold itself can end the command in time")
 	}
 }
 
@@ -306,8 +307,8 @@ func (s *Supervisor) hear(line string) (result Outcome, err error, over bool) {
 	case "stopped":
 		s.stopped(syscall.Signal(number))
 	case "stuck":
-		s.Log.Error("a process that the command has started may not be killed: the lock is held until it ends",
-			"pid", number)
+		s.Log.Error("no permission to kill a process of the command", "pid", number,
+			"effect", "the lock is held until it ends")
 	case "exited":
 		status := unix.WaitStatus(number)
 		result.Code, result.Lost = status.ExitStatus(), second == 1
@@ -336,16 +337,23 @@ func missing(path string, code int) string {
 	return fmt.Sprintf("the interpreter %q of its first line is missing: ", name)
 }
 
+const (
+	noCgroup      = "the command has no separate control group"
+	helpGuarantee = "see leasehold help guarantee"
+)
+
 // startedOutside says whether the program is in its control group.
 func (s *Supervisor) startedOutside(refused syscall.Errno) {
 	switch {
 	case refused != 0:
 		s.cgroup = ""
-		s.Log.Info("the command has no control group of its own: see leasehold help guarantee", "err", refused)
+		s.Log.Info(noCgroup, "err", refused, "hint", helpGuarantee)
 	case s.cgroup != "":
-		s.Log.Info("the command has a control group of its own", "path", string(s.cgroup))
+		s.Log.Info("the command has a separate control group", "path", string(s.cgroup))
 	}
 }
+
+func (s *Supervisor) notSuspended() { s.Log.Warn("not suspended: the lock would be lost") }
 
 // pass passes a signal on to the program.
 func (s *Supervisor) pass(sig os.Signal) {
@@ -354,7 +362,7 @@ func (s *Supervisor) pass(sig os.Signal) {
 	case syscall.SIGPIPE:
 		return
 	case syscall.SIGTSTP:
-		s.Log.Warn("not suspended, because the lock would be lost")
+		s.notSuspended()
 		return
 	}
 	switch {
@@ -374,22 +382,22 @@ func (s *Supervisor) stopped(by syscall.Signal) {
 	switch {
 	case by == syscall.SIGTTIN, by == syscall.SIGTTOU:
 		if s.wantsTerminal(); s.wanted != nil {
-			s.Log.Warn("the command is stopped, because it wants to use the terminal, but leasehold runs in the " +
-				"background: it holds the lock until leasehold is in the foreground (fg in a shell), or ended")
+			s.Log.Warn("the command is stopped: it waits for the terminal", "hint",
+				"bring leasehold to the foreground (fg in a shell), or end it", "effect", "the lock is held")
 		}
 		return
 	case by == syscall.SIGTSTP && s.terminal:
-		s.Log.Warn("not suspended, because the lock would be lost")
+		s.notSuspended()
 	default:
 		return
 	}
 	s.send(-s.pid, unix.SIGCONT)
 }
 
-// wantsTerminal lets a program go on that was stopped because it wants to use the terminal, once
-// leasehold is in the foreground. No signal tells that, since a shell sends SIGCONT only to what is
-// stopped. If the terminal has gone, nobody can bring the program there: it gets SIGHUP, as the
-// system sends it to those who are stopped and have lost their shell.
+// wantsTerminal continues a program that was stopped because it wants to use the terminal, once
+// leasehold is in the foreground. No signal reports that, since a shell sends SIGCONT only to
+// stopped processes. If the terminal has gone, no shell can bring the program there: it gets
+// SIGHUP, as the system sends it to stopped processes that have lost their shell.
 func (s *Supervisor) wantsTerminal() {
 	s.wanted = nil
 	switch err := s.giveTerminal(); {
@@ -398,7 +406,7 @@ func (s *Supervisor) wantsTerminal() {
 	case errors.Is(err, errBackground):
 		s.wanted = time.After(200 * time.Millisecond)
 	default:
-		s.Log.Warn("the command was stopped to wait for a terminal that has gone: it gets SIGHUP", "err", err)
+		s.Log.Warn("the terminal has gone: the command gets SIGHUP", "err", err)
 		s.send(-s.pid, unix.SIGHUP)
 		s.send(-s.pid, unix.SIGCONT)
 	}
@@ -406,8 +414,8 @@ func (s *Supervisor) wantsTerminal() {
 
 var errBackground = errors.New("leasehold runs in the background")
 
-// giveTerminal makes the program's process group that of the foreground. Until the program wants to
-// read from the terminal, it is leasehold's own group, so that a Ctrl-C reaches everything that the
+// giveTerminal brings the program's process group to the foreground. Until the program wants to
+// read from the terminal, leasehold's group is there, so that a Ctrl-C reaches everything that the
 // shell has started with leasehold, such as a script or a pager.
 func (s *Supervisor) giveTerminal() error {
 	tty, err := os.OpenFile("/dev/tty", os.O_RDWR, 0)
@@ -442,14 +450,14 @@ func HasTerminal() bool {
 	return true
 }
 
-// takeTerminal makes leasehold's process group that of the foreground again.
+// takeTerminal brings leasehold's process group to the foreground again.
 func (s *Supervisor) takeTerminal() {
 	tty, err := os.OpenFile("/dev/tty", os.O_RDWR, 0)
 	if !s.terminal || err != nil {
 		return
 	}
 	defer tty.Close()
-	signal.Ignore(syscall.SIGTTOU) // which the system sends to those in the background that do this
+	signal.Ignore(syscall.SIGTTOU) // which the system sends to a process in the background that does this
 	defer signal.Reset(syscall.SIGTTOU)
 	_ = unix.IoctlSetPointerInt(int(tty.Fd()), unix.TIOCSPGRP, unix.Getpgrp())
 	s.terminal = false
@@ -479,7 +487,7 @@ func (s *Supervisor) group() int { return cmp.Or(s.pid, math.MaxInt32) }
 func (s *Supervisor) withoutGuard(ctx context.Context) (Outcome, error) {
 	lost := ctx.Err() != nil
 	if !lost {
-		s.Log.Error("the guard process was killed: the command is being ended")
+		s.Log.Error("the guard process was killed: ending the command")
 	}
 	_ = s.guard.Wait() // what it has started is now this process's
 	s.endAll()
@@ -490,8 +498,8 @@ func (s *Supervisor) withoutGuard(ctx context.Context) (Outcome, error) {
 }
 
 // endAll kills the program, and all that it has started, after the guard has ended. It returns when
-// nothing is left. A look may miss what is started during it, by one that has ended since: so there
-// are two. Other children of this process live on.
+// nothing is left. A look may miss a process that is started during it by one that has ended since,
+// so there are two looks. Other children of this process stay.
 func (s *Supervisor) endAll() {
 	for wait, looks := time.Millisecond, 0; ; wait = min(2*wait, 100*time.Millisecond) {
 		s.killAll()

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// How many threads the guard and leasehold may need at the same time, beside those of the runtime:
-// one for each system call that waits, and two that run.
+// How many threads the guard and leasehold may need at the same time, besides the runtime's: one
+// for each system call that waits, and two that run.
 const (
 	guardThreads = 8
 	OwnThreads   = 16 // leasehold's

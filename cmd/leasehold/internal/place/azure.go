@@ -38,7 +38,7 @@ func (l Location) azureAccount() (azureAccount, error) {
 			return a, exit.Errorf(exit.Config, "%s names neither an AccountName nor a BlobEndpoint", variable)
 		}
 		if a.name != "" && l.account != "" && a.name != l.account {
-			return a, exit.Errorf(exit.Config, "%s is of the account %q, the URL of %q: unset one of them",
+			return a, exit.Errorf(exit.Config, "%s names the account %q, and the URL names %q (remove one of them)",
 				variable, a.name, l.account)
 		}
 	} else {
@@ -53,8 +53,8 @@ func (l Location) azureAccount() (azureAccount, error) {
 	}
 	switch {
 	case a.name == "" && a.endpoint == "":
-		return a, exit.Errorf(exit.Config, "there is no storage account: set AZURE_STORAGE_ACCOUNT, or add "+
-			"?account=NAME to the URL")
+		return a, exit.Errorf(exit.Config, "there is no storage account (set AZURE_STORAGE_ACCOUNT, or add "+
+			"?account=NAME to the URL)")
 	case a.endpoint == "":
 		a.endpoint = "https://" + a.name + ".blob.core.windows.net"
 	case a.name == "":
@@ -116,7 +116,7 @@ func (l Location) AzureClient() (*azblob.Client, error) {
 	case a.key != "":
 		credential, err := azblob.NewSharedKeyCredential(a.name, a.key)
 		if err != nil {
-			return nil, exit.Errorf(exit.Config, "the key of the account %q is not one: %w", a.name, err)
+			return nil, exit.Errorf(exit.Config, "the key of the account %q is not valid: %w", a.name, err)
 		}
 		return azblob.NewClientWithSharedKeyCredential(a.endpoint, credential, options)
 	case a.signature != "":

@@ -9,7 +9,7 @@ import (
 )
 
 // changes calls f after each change of one file of a directory, until stop. The system may refuse
-// it, as it bounds the number of those who watch.
+// it, because it bounds the number of watches.
 func changes(dir, file string, f func()) (stop func(), err error) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {

@@ -4,5 +4,5 @@ package place
 
 import "errors"
 
-// changes are not told here.
+// changes does nothing here.
 func changes(string, string, func()) (stop func(), err error) { return nil, errors.ErrUnsupported }

@@ -30,8 +30,7 @@ func (l Location) openFile() (*Store, error) {
 }
 
 // OnChange calls f after each change of the object of a key, until stop. It does so for a
-// directory, where the system tells changes; of what a bucket has, nothing is told. f must not
-// block for long.
+// directory, where the system reports changes. A bucket reports none. f must not block for long.
 func (b *Store) OnChange(key string, f func()) (stop func()) {
 	if b.dir != "" {
 		if stop, err := changes(b.dir, filestore.FileName(key), f); err == nil {

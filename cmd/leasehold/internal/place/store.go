@@ -1,7 +1,7 @@
 // Package place opens what the URL of a lock, or of a prefix of locks, names: a bucket of S3, of
 // Google Cloud Storage or of Azure Blob Storage, or a directory. It bounds and counts the requests.
 //
-// An error that a user of the command can mend is an [exit.Error].
+// An error that a user of the command can fix is an [exit.Error].
 package place
 
 import (
@@ -40,7 +40,7 @@ import (
 // A lock gives a request a share of its TTL, which may be hours, and the SDKs give it forever.
 const RequestLimit = 10 * time.Second
 
-// ServerSlack is what is taken off the ages that a server's clock tells.
+// ServerSlack is subtracted from ages by a server's clock.
 const ServerSlack = 2 * time.Second
 
 // Store is an open store, which Location.Open and NewStore make. It is safe for concurrent use,
@@ -53,7 +53,7 @@ type Store struct {
 	dir   string // of a file URL
 	page  PageReader
 	keyOf func(object string) (key string, ok bool) // of an object that is one of many of its key; nil if none is
-	Close func()                                    // frees what Open has opened; to be called once
+	Close func()                                    // closes what Open has opened; to be called once
 }
 
 // PageReader reads one page of the objects whose keys begin with prefix. The first page has the
@@ -137,8 +137,8 @@ func (l Location) Open(ctx context.Context) (*Store, error) {
 	return l.openFile()
 }
 
-// S3Client is a client with the settings of the URL, and otherwise those of the environment and of
-// the files of the AWS SDK. If they do not suffice, the error is of the code exit.Config.
+// S3Client is a client with the settings of the URL, and otherwise of the environment and of the
+// files of the AWS SDK. If they do not suffice, the error is of the code exit.Config.
 func (l Location) S3Client(ctx context.Context) (*s3.Client, error) {
 	// errors say what matters
 	cfg, err := config.LoadDefaultConfig(ctx, config.WithSharedConfigProfile(l.profile),
@@ -166,7 +166,7 @@ func (l Location) S3Client(ctx context.Context) (*s3.Client, error) {
 		}
 	})
 	if client.Options().Region == "" {
-		return nil, exit.Errorf(exit.Config, "there is no region: set AWS_REGION, or add ?region=NAME to the URL")
+		return nil, exit.Errorf(exit.Config, "there is no region (set AWS_REGION, or add ?region=NAME to the URL)")
 	}
 	return client, nil
 }
@@ -247,11 +247,11 @@ func (l Location) openS3(ctx context.Context) (*Store, error) {
 }
 
 // listedKey is the key that a server has put into a list, which is XML. VersityGW 1.8 does not
-// encode it, and so writes "\ufffd" for what XML does not have.
+// encode it, and so writes "\ufffd" for characters that XML does not have.
 func listedKey(text string, encoding types.EncodingType) Object {
 	if encoding != types.EncodingTypeUrl {
 		if strings.ContainsRune(text, utf8.RuneError) {
-			return Object{text, errors.New("the server's list does not tell the whole key")}
+			return Object{text, errors.New("the server's list does not show the whole key")}
 		}
 		return Object{Key: text}
 	}
@@ -349,8 +349,8 @@ func (l *limited) DeleteIfMatch(ctx context.Context, key, etag string) error {
 
 func (l *limited) Describe() leasehold.StoreInfo { return leasehold.Describe(l.Store) }
 
-// careful counts the requests of a store. It remembers for people what a server's clock tells of
-// ages, and keeps it from locks, which decide by their own clocks alone.
+// careful counts the requests of a store. It keeps the ages by a server's clock for messages, and
+// hides them from locks, which decide by their own clocks alone.
 type careful struct {
 	leasehold.Store
 	local    bool                  // the clock is this machine's
@@ -434,7 +434,7 @@ func (c *careful) Describe() leasehold.StoreInfo {
 // Seen is what the last Get has shown of an object.
 type Seen struct {
 	Body  []byte
-	Age   time.Duration // by the server's clock, at least; 0 if it does not tell
+	Age   time.Duration // by the server's clock, at least; 0 if it is not known
 	Since time.Time     // since when this version is there, as far as this machine's clock knows
 
 	etag string

@@ -36,7 +36,7 @@ type Location struct {
 	Through func(http.RoundTripper) http.RoundTripper
 }
 
-// parameters are those of each scheme.
+// parameters has the parameters of each scheme.
 var parameters = map[string][]string{
 	"s3":     {"endpoint", "region", "path-style", "profile", "sse", "sse-kms-key-id", "createonly"},
 	"gs":     {"endpoint"},
@@ -72,17 +72,17 @@ func ParsePrefix(text string) (Location, error) {
 	return l, nil
 }
 
-// What may be a secret in a URL: what stands before the @ of a server's address, which may be
-// escaped in a parameter, and what follows a question mark in a parameter, as the signature of
-// Azure does.
+// What may be a secret in a URL: the text before the @ of a server's address, which may be escaped
+// in a parameter, and the text after a question mark in a parameter, such as the signature of
+// Azure.
 var (
 	inUserinfo  = regexp.MustCompile(`(?i)^([a-z0-9+.-]*:)?/*([^/]*|[^/]*:.*)(@|%(25)*40)`)
 	inParameter = regexp.MustCompile(`(?i)(//|(%(25)*2f){2})[^&]*(@|%(25)*40)`)
 	inSignature = regexp.MustCompile(`(?i)(\?|%(25)*3f).*`)
 )
 
-// WithoutSecrets is a URL as it may stand in a log. That of a handle has a secret after the #, and
-// a wrong one may have a password or a signature.
+// WithoutSecrets is a URL without what must not be in a log. The URL of a handle has a secret after
+// the #, and a wrong URL may have a password or a signature.
 func WithoutSecrets(text string) string {
 	url, _, _ := strings.Cut(text, "#")
 	base, query, ok := strings.Cut(url, "?")
@@ -99,47 +99,47 @@ func parse(text string) (Location, error) {
 	u, err := url.Parse(text)
 	switch {
 	case text == "":
-		return none, fmt.Errorf("it is empty: %s", urlForms)
+		return none, fmt.Errorf("it is empty (%s)", urlForms)
 	case err != nil && strings.Contains(text, "@"): // the error may quote a part of a password
-		return none, fmt.Errorf("it cannot be read, and credentials do not belong in it: %s", urlForms)
+		return none, fmt.Errorf("it cannot be read, and credentials do not belong in it (%s)", urlForms)
 	case err != nil:
-		return none, fmt.Errorf("%w: %s", errors.Unwrap(err), urlForms)
+		return none, fmt.Errorf("%w (%s)", errors.Unwrap(err), urlForms)
 	case u.Scheme == "" && strings.HasPrefix(text, "/"):
-		return none, fmt.Errorf("it has no scheme: write file://%s", text)
+		return none, fmt.Errorf("it has no scheme (write file://%s)", text)
 	case u.Scheme == "":
-		return none, fmt.Errorf("it has no scheme: %s", urlForms)
+		return none, fmt.Errorf("it has no scheme (%s)", urlForms)
 	case u.Scheme == "http" || u.Scheme == "https":
-		return none, fmt.Errorf("the server goes into a parameter: write s3://bucket/key?endpoint=%s://%s",
+		return none, fmt.Errorf("the server belongs in a parameter (write s3://bucket/key?endpoint=%s://%s)",
 			u.Scheme, u.Host)
 	}
 	known, ok := parameters[u.Scheme]
 	switch {
 	case !ok:
-		return none, fmt.Errorf("there is no store %q: %s", u.Scheme, urlForms)
+		return none, fmt.Errorf("there is no store %q (%s)", u.Scheme, urlForms)
 	case u.Opaque != "" || !strings.HasPrefix(text[len(u.Scheme):], "://"): // the scheme may be in capitals
 		rest := WithoutSecrets(text)[len(u.Scheme)+1:]
-		return none, fmt.Errorf("two slashes are missing: write %s://%s", u.Scheme, strings.TrimLeft(rest, "/"))
+		return none, fmt.Errorf("two slashes are missing (write %s://%s)", u.Scheme, strings.TrimLeft(rest, "/"))
 	case u.User != nil:
-		return none, fmt.Errorf("credentials do not belong in it, because others see it: use the environment or " +
-			"a profile")
+		return none, fmt.Errorf("credentials do not belong in it, because others see it (use the environment or " +
+			"a profile)")
 	case strings.Contains(text, "#"):
-		return none, fmt.Errorf("it has a #, as the handles for renew and release have: write %%23 if the key has one")
+		return none, fmt.Errorf("it has a #, as the handles for renew and release have (write %%23 if the key has one)")
 	}
 	l := Location{Scheme: u.Scheme, Bucket: u.Host, Key: strings.TrimPrefix(u.Path, "/")}
 	switch {
 	case u.Scheme == "file" && u.Host != "" && u.Host != "localhost":
-		return none, fmt.Errorf("three slashes begin a path: write file:///%s%s", u.Host, u.Path)
+		return none, fmt.Errorf("three slashes begin a path (write file:///%s%s)", u.Host, u.Path)
 	case u.Scheme == "file" && u.Path == "":
-		return none, fmt.Errorf("it has no path: %s", urlForms)
+		return none, fmt.Errorf("it has no path (%s)", urlForms)
 	case u.Scheme == "file":
 		if l.Bucket, l.Key, err = splitFile(u); err != nil {
 			return none, err
 		}
 	case u.Host == "":
-		return none, fmt.Errorf("it has no bucket: %s", urlForms)
+		return none, fmt.Errorf("it has no bucket (%s)", urlForms)
 	case strings.Contains(u.Host, ":"):
-		return none, fmt.Errorf("a bucket has no port: for a server of your own write "+
-			"%s://bucket/key?endpoint=http://%s", u.Scheme, u.Host)
+		return none, fmt.Errorf("a bucket has no port (for another server, write "+
+			"%s://bucket/key?endpoint=http://%s)", u.Scheme, u.Host)
 	}
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
@@ -193,20 +193,19 @@ func CheckEndpoint(text string) error {
 	server, err := url.Parse(text)
 	switch {
 	case strings.Contains(text, "@"):
-		return errors.New("the endpoint has credentials, which do not belong in a URL, because others see it: " +
-			"use the environment or a profile")
+		return errors.New("the endpoint has credentials, which do not belong in a URL, because others see it " +
+			"(use the environment or a profile)")
 	case err != nil || server.Host == "" || server.Scheme != "http" && server.Scheme != "https":
 		return fmt.Errorf("the endpoint %q is not a URL such as http://localhost:9000", WithoutSecrets(text))
 	case server.RawQuery != "" || strings.Contains(text, "#"):
-		return errors.New("the endpoint has parameters of its own: write a URL such as http://localhost:9000, " +
-			"and give a signature by the environment")
+		return errors.New("the endpoint has parameters (write a URL such as http://localhost:9000, " +
+			"and give a signature by the environment)")
 	}
 	return nil
 }
 
 // splitFile reads the directory of a file URL, and the key or prefix in it. A key may have slashes,
-// and a directory may stand in another, so a slash ends the directory, and %2F is a slash of the
-// key.
+// and a directory may be in another, so a slash ends the directory, and %2F is a slash of the key.
 func splitFile(u *url.URL) (dir, key string, err error) {
 	text := u.RawPath
 	if text == "" { // it is what u.Path escapes to
@@ -214,8 +213,8 @@ func splitFile(u *url.URL) (dir, key string, err error) {
 	}
 	dir, key = path.Split(text)
 	if strings.Contains(strings.ToLower(dir), "%2f") {
-		return "", "", fmt.Errorf("%%2F is a slash of the key, which begins after the last /: write / between " +
-			"directories")
+		return "", "", fmt.Errorf("%%2F is a slash of the key, which begins after the last / (write / between " +
+			"directories)")
 	}
 	if dir, err = url.PathUnescape(dir); err == nil {
 		key, err = url.PathUnescape(key)
@@ -240,13 +239,13 @@ func badEncryption(sse, key string) string {
 	return ""
 }
 
-// CheckKey says what is wrong with the key as that of a lock. ParseLock has checked it.
+// CheckKey says what is wrong with the key for a lock. ParseLock has checked it.
 func (l Location) CheckKey() error {
 	switch why := storeapi.BadKey(l.Key); {
 	case l.Key == "":
-		return fmt.Errorf("it has no key: %s", urlForms)
+		return fmt.Errorf("it has no key (%s)", urlForms)
 	case strings.HasSuffix(l.Key, "/"):
-		return fmt.Errorf("it ends with a slash, as a prefix does: name one lock, such as %sreport", l.Key)
+		return fmt.Errorf("it ends with a slash, as a prefix does (name one lock, such as %sreport)", l.Key)
 	case why != "":
 		return fmt.Errorf("the key %q %s", l.Key, why)
 	}
