@@ -127,7 +127,7 @@ func TestHandlesOfNoTerm(t *testing.T) {
 		requests []string
 	}{
 		"cut short":             {current[:len(current)-1], 64, "pass what acquire has printed", nil},
-		"of an earlier version": {strings.Replace(current, "#term=", "#", 1), 64, "of an earlier version", nil},
+		"of an earlier version": {strings.Replace(current, "#term=", "#", 1), 64, "from an earlier version", nil},
 		"a token that cannot be": {
 			strings.Replace(current, "#term=2", "#term=9007199254740992", 1),
 			78,
