@@ -90,19 +90,7 @@ func TestCheckStoreFindsDroppedConditions(t *testing.T) {
 
 // checkThenPut refuses as it should, as long as nobody else writes at the same time.
 func checkThenPut(s leasehold.Store) *teststore.Store {
-	store := teststore.New(s, func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
-		if !r.Puts() {
-			return r.Send(ctx)
-		}
-		switch o, err := r.Get(ctx); {
-		case r.Op == teststore.Update && err != nil:
-			return o, err
-		case r.Op == teststore.Create && err == nil, r.Op == teststore.Update && o.ETag != r.ETag:
-			return o, leasehold.ErrPreconditionFailed
-		}
-		time.Sleep(time.Millisecond)
-		return r.Overwrite(ctx)
-	})
+	store := teststore.New(s, teststore.CheckThenPut)
 	store.Info = leasehold.Describe(s)
 	return store
 }

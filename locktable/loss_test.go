@@ -195,8 +195,8 @@ func (c *leaping) Now() clock.Reading {
 	return r
 }
 
-// Whichever look at the clock shows first that a lease has run out, the member takes a new term when
-// the safety margin has passed, and can be ended.
+// Whichever look at the clock shows first that a lease has run out, the member takes a new term
+// when the safety margin has passed, and can be ended.
 func TestALeaseThatRunsOutAtAnyMoment(t *testing.T) {
 	for n, leapt := 0, true; leapt; n++ {
 		synctest.Test(t, func(t *testing.T) {

@@ -91,20 +91,8 @@ func TestBrokenStoresFail(t *testing.T) {
 			fails:  []string{"missing", "update", "update-race", "errors", "etags", "counters"},
 		},
 		"check, then put": {
-			broken: broken(func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
-				if !r.Puts() {
-					return r.Send(ctx)
-				}
-				switch o, err := r.Get(ctx); {
-				case r.Op == teststore.Update && err != nil:
-					return o, err
-				case r.Op == teststore.Create && err == nil, r.Op == teststore.Update && o.ETag != r.ETag:
-					return o, leasehold.ErrPreconditionFailed
-				}
-				time.Sleep(time.Nanosecond) // virtual: until all others wait too
-				return r.Overwrite(ctx)
-			}),
-			fails: []string{"create-race", "update-race", "counters"},
+			broken: broken(teststore.CheckThenPut),
+			fails:  []string{"create-race", "update-race", "counters"},
 		},
 		"refusals are swallowed": {
 			broken: broken(func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {

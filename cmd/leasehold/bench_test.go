@@ -103,7 +103,7 @@ func TestBenchThatMayNotDelete(t *testing.T) {
 	for want := range 2 {
 		r := b.run("bench", "-o", "json", "--rounds", "1", "--ttl", benchTTL.String(), b.urlAt(proxy.URL(), "locks/a"))
 		require.Equal(t, 0, r.code, "%s", r.stderr)
-		require.Contains(t, r.stderr, "the next bench uses it again")
+		require.Contains(t, r.stderr, "the next bench uses it")
 		benchRows(t, r.out, 1, benchTTL)
 		rec, err := b.lock("locks/a-bench").Inspect(t.Context())
 		require.NoError(t, err)

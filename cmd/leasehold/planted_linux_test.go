@@ -104,8 +104,7 @@ func TestRunWhenThingsGoWrongInside(t *testing.T) {
 			out, err := io.ReadAll(s.out)
 			require.NoError(t, err)
 			require.Equal(t, 79, s.wait(t), "%s", &s.stderr)
-			require.Contains(t, s.stderr.String(), "leasehold: the command was ended, or not started, because its "+
-				"lease was lost: ")
+			require.Contains(t, s.stderr.String(), "leasehold: the command was ended or not started: lock ")
 			require.Empty(t, out, "the command was not started")
 		}
 	})

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/leasehold-go/leasehold"
 )
@@ -76,6 +77,22 @@ func (r Request) Overwrite(ctx context.Context) (leasehold.Object, error) {
 
 // Do answers a request, with the object of a Get or the ETag of a Create or Update.
 type Do func(ctx context.Context, r Request) (leasehold.Object, error)
+
+// CheckThenPut answers as a store that reads before it writes: it refuses as it should, unless
+// another client writes at the same time. In virtual time its pause ends when all others wait too.
+func CheckThenPut(ctx context.Context, r Request) (leasehold.Object, error) {
+	if !r.Puts() {
+		return r.Send(ctx)
+	}
+	switch o, err := r.Get(ctx); {
+	case r.Op == Update && err != nil:
+		return o, err
+	case r.Op == Create && err == nil, r.Op == Update && o.ETag != r.ETag:
+		return o, leasehold.ErrPreconditionFailed
+	}
+	time.Sleep(time.Nanosecond)
+	return r.Overwrite(ctx)
+}
 
 // Store is the store of a client, before another store. Its methods are safe for concurrent use.
 type Store struct {
