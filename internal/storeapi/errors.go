@@ -42,20 +42,18 @@ func (e *Error) Error() string {
 	if e.Doing != "" {
 		text = e.Doing + ": " + text
 	}
-	if hint := e.Advice(); hint != "" {
-		text += " (" + hint + ")"
+	switch {
+	case e.Hint != "":
+		text += " (" + e.Hint + ")"
+	case unconnected(e.Cause):
+		text += " (is the server running? check host and port of the endpoint, and the network)"
 	}
 	return text
 }
 
 // Advice returns the hint, for a program that shows it separately from the error, or "". Errors of
 // other modules have it too.
-func (e *Error) Advice() string {
-	if e.Hint == "" && unconnected(e.Cause) {
-		return "is the server running? check host and port of the endpoint, and the network"
-	}
-	return e.Hint
-}
+func (e *Error) Advice() string { return e.Hint }
 
 // unconnected reports whether there was no connection to a server, and not because the caller has
 // ended the attempt. Systems have different errors for a port at which no server listens. A cause
