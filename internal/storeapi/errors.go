@@ -60,8 +60,8 @@ func (e *Error) Advice() string { return e.Hint }
 // that is an Error itself has the hint in its text.
 func unconnected(err error) bool {
 	dial, ok := errors.AsType[*net.OpError](err)
-	_, told := errors.AsType[*Error](err)
-	return ok && dial.Op == "dial" && !dial.Timeout() && !errors.Is(err, context.Canceled) && !told
+	_, nested := errors.AsType[*Error](err)
+	return ok && dial.Op == "dial" && !dial.Timeout() && !errors.Is(err, context.Canceled) && !nested
 }
 
 // Unwrap returns the kind, if there is one, and the cause.
