@@ -72,7 +72,7 @@ func (o *options) decide(s observation) verdict {
 	case s.handedOver:
 		return verdict{free: true, reason: "handed over"}
 	case s.writtenByUs:
-		return verdict{free: true, reason: "left over from an earlier write of this lock"}
+		return verdict{free: true, reason: "this process's own term, not released"}
 	case s.sameHolder && o.reclaim:
 		return verdict{free: true, reason: "reclaimed by the holder of the same name"}
 	}

@@ -125,7 +125,7 @@ func bad(format string, args ...any) error {
 func (s *Store) check(client *azblob.Client) error {
 	switch {
 	case s.name == "":
-		return bad("the container has no name")
+		return bad("the container has no name (pass it to the store; if an environment variable has it, set that)")
 	case strings.Contains(s.name, "://"):
 		return bad("container %.200q is a URL (give the account's URL to the client, the bare name to New, and what "+
 			"follows it to WithKeyPrefix)", s.name)

@@ -117,7 +117,7 @@ func (s *Store) check(client *storage.Client) error {
 	}
 	switch {
 	case s.name == "":
-		return bad("the bucket has no name")
+		return bad("the bucket has no name (pass it to the store; if an environment variable has it, set that)")
 	case strings.ContainsFunc(s.name, func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < '0' || r > '9') && !strings.ContainsRune("-_.", r)
 	}):

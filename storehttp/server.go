@@ -20,7 +20,8 @@ import (
 //	Hint  string // what to do about it, or ""; it ends the text, in parentheses
 //
 // [errors.Is] and [errors.As] see Kind, which is not in the text, and Cause. The method Advice
-// returns the hint, for programs that show it separately.
+// returns the hint, for programs that show it separately. If there is no Hint, and there was no
+// connection to a server, the text ends with the advice to check the server and the endpoint.
 type Error = storeapi.Error
 
 // maxStrange is how many replies must come from something else than the store, and none from the

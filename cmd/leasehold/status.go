@@ -137,7 +137,8 @@ func (a *app) list() *cobra.Command {
 		Short: "Show all locks below a prefix",
 		Long: `Shows all locks whose keys begin with the prefix, as "status" does. An object that is
 not a lock is shown as corrupt: give locks a separate prefix. An object that may not be read is shown
-as denied, and the exit code is 77. With -o json there is one line for each lock.
+as denied, and the exit code is 77. With -o json there is one line for each lock. If there is no
+lock, standard output is empty, and the exit code is 0.
 
 MinIO does not list a lock whose key is below the key of another lock, such as jobs/report/daily and
 jobs/report. Both work, and "status" shows them.`,
@@ -212,6 +213,7 @@ func (a *app) listAll(ctx context.Context, store *place.Store, at place.Location
 	})
 	table := a.locks()
 	var refused error
+	empty := true
 	for one := range results {
 		r := <-one
 		switch {
@@ -224,9 +226,17 @@ func (a *app) listAll(ctx context.Context, store *place.Store, at place.Location
 			refused = exit.Errorf(exit.Permission, "not all locks may be read: lock %q: %s", r.view.Key, r.view.Error)
 		}
 		table.add(r.view, r.view.cells(r.view.Key)...)
+		empty = false
 		if table.err != nil {
 			break
 		}
+	}
+	switch {
+	case !empty || a.json():
+	case at.Key == "":
+		fmt.Fprintf(a.stderr, "leasehold: there is no lock in %q\n", at.Bucket)
+	default:
+		fmt.Fprintf(a.stderr, "leasehold: no lock in %q has a key that begins with %q\n", at.Bucket, at.Key)
 	}
 	return firstOf(table.close(), refused)
 }

@@ -315,9 +315,9 @@ store. A store that does not answer within a second completes nothing.`},
   etag           the server refuses the ETag that it has just returned
   clock (w)      Date and Last-Modified come from different clocks, or differ
                  from this machine's clock by 5 minutes
-  latency (w)    the suitable TTL is above 15 s: twice the slowest of 20
-                 requests must be a ninth of the TTL, the time for one try of
-                 a renewal by "run"
+  latency (w)    the suitable TTL is above 15 s: "run" gives up a request
+                 after a ninth of the TTL, and that should be twice the time
+                 of the slowest of 20 requests
   sides          two endpoints do not show one bucket or container
   versioning (w) each renewal stays as a version for ever
   lifecycle      a rule deletes the lock, so that tokens start again, or moves

@@ -54,7 +54,7 @@ func New(path string, limit int) *Dir {
 	case !supported:
 		d.wrong = bad("files do not work as a store on this system: it works on Linux, macOS and FreeBSD")
 	case path == "":
-		d.wrong = bad("the directory has no name")
+		d.wrong = bad("the directory has no name (pass its path; if an environment variable has it, set that)")
 	default:
 		var err error
 		// so that a later change of the working directory changes nothing

@@ -47,7 +47,7 @@ func (b *Bucket) Validate(client any) error {
 			b.Name, name, prefix)
 	}
 	if b.Name == "" {
-		return Bad("the bucket has no name")
+		return Bad("the bucket has no name (pass it to the store; if an environment variable has it, set that)")
 	}
 	switch arn := strings.HasPrefix(b.Name, "arn:"); {
 	case strings.HasSuffix(b.Name, ".mrap"):

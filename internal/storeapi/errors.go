@@ -4,8 +4,10 @@
 package storeapi
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"net"
 	"reflect"
 )
 
@@ -40,8 +42,11 @@ func (e *Error) Error() string {
 	if e.Doing != "" {
 		text = e.Doing + ": " + text
 	}
-	if e.Hint != "" {
+	switch {
+	case e.Hint != "":
 		text += " (" + e.Hint + ")"
+	case unconnected(e.Cause):
+		text += " (is the server running? check host and port of the endpoint, and the network)"
 	}
 	return text
 }
@@ -49,6 +54,15 @@ func (e *Error) Error() string {
 // Advice returns the hint, for a program that shows it separately from the error, or "". Errors of
 // other modules have it too.
 func (e *Error) Advice() string { return e.Hint }
+
+// unconnected reports whether there was no connection to a server, and not because the caller has
+// ended the attempt. Systems have different errors for a port at which no server listens. A cause
+// that is an Error itself has the hint in its text.
+func unconnected(err error) bool {
+	dial, ok := errors.AsType[*net.OpError](err)
+	_, nested := errors.AsType[*Error](err)
+	return ok && dial.Op == "dial" && !dial.Timeout() && !errors.Is(err, context.Canceled) && !nested
+}
 
 // Unwrap returns the kind, if there is one, and the cause.
 func (e *Error) Unwrap() []error {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"net/http"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -133,6 +134,10 @@ func (s Store) OneRequest(t *testing.T) {
 						return
 					}
 					RequireOnly(t, nil, err)
+				}
+				if fault.Kind == faultproxy.Refuse {
+					require.ErrorContains(t, err, "is the server running?")
+					require.ErrorIs(t, err, syscall.ECONNREFUSED)
 				}
 			})
 		}

@@ -336,8 +336,8 @@ func (p *exam) latency(ctx context.Context) {
 	if rest := ttl % time.Second; rest > 0 {
 		ttl += time.Second - rest
 	}
-	seen := fmt.Sprintf("GET %s, PUT %s: use a TTL of %v or more, a ninth of which is twice the slowest",
-		spread(gets), spread(puts), ttl)
+	seen := fmt.Sprintf("GET %s, PUT %s: use a TTL of %v or more, because run gives up a request after a ninth of "+
+		"the TTL, and that should be twice the time of the slowest", spread(gets), spread(puts), ttl)
 	if ttl > commonTTL {
 		r.warn("latency", fmt.Sprintf("use --ttl %v or more, or a store that is nearer", ttl), "%s", seen)
 		return
