@@ -313,7 +313,7 @@ func TestHandlesOfATable(t *testing.T) {
 func TestHoldInATable(t *testing.T) {
 	t.Parallel()
 	url := "file://" + t.TempDir() + "/imports"
-	r := offline(t, "acquire", "--shared", "--ttl", "2s", url)
+	r := offline(t, "acquire", "--shared", "--ttl", "5s", url)
 	r.succeeds(t)
 	handle := strings.TrimSpace(r.out)
 	cmd := exec.CommandContext(t.Context(), program, "hold", handle)
@@ -322,7 +322,7 @@ func TestHoldInATable(t *testing.T) {
 	line, err := bufio.NewReader(holder.out).ReadString('\n')
 	require.NoError(t, err)
 	require.Contains(t, line, ": renewing token ")
-	time.Sleep(3 * time.Second)
+	time.Sleep(6 * time.Second)
 	offline(t, "run", "-n", "--lock", "run", url, "--", "true").complains(t, 75, "held")
 	offline(t, "release", handle).succeeds(t)
 	require.Equal(t, 0, holder.wait(t), "%s", holder.stderr.String())
