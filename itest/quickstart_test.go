@@ -69,7 +69,8 @@ func TestQuickStart(t *testing.T) {
 	require.NoError(t, err)
 	program, err := testserver.Build(t.Context(), runtime.GOOS, "versitygw")
 	require.NoError(t, err)
-	port := freePort(t)
+	_, port, err := net.SplitHostPort(testserver.FreeAddr(t))
+	require.NoError(t, err)
 	checkout := copyCheckout(t)
 	shell := func(commands string) *exec.Cmd {
 		cmd := exec.CommandContext(t.Context(), "bash", "-e", "-u", "-o", "pipefail", "-c", commands)
@@ -127,16 +128,6 @@ func TestQuickStart(t *testing.T) {
 	out, err = shell("go test ./reports").CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	require.Contains(t, string(out), "ok  \t")
-}
-
-func freePort(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	require.NoError(t, listener.Close())
-	_, port, err := net.SplitHostPort(listener.Addr().String())
-	require.NoError(t, err)
-	return port
 }
 
 // copyCheckout copies what a clone of the repository has, and returns the directory.

@@ -29,6 +29,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/testkit/faultproxy"
 	"github.com/leasehold-go/leasehold/internal/testkit/testctx"
 	"github.com/leasehold-go/leasehold/internal/testkit/testopt"
+	"github.com/leasehold-go/leasehold/internal/testkit/testserver"
 	"github.com/leasehold-go/leasehold/internal/testkit/testsize"
 	"github.com/leasehold-go/leasehold/internal/testkit/teststore"
 	"github.com/leasehold-go/leasehold/leaderhttp"
@@ -643,7 +644,7 @@ func TestARequestThatCannotBeSent(t *testing.T) {
 	defer silent.Close()
 	plain := httptest.NewServer(http.NotFoundHandler())
 	defer plain.Close()
-	nobody := "http://" + freeAddr(t)
+	nobody := "http://" + testserver.FreeAddr(t)
 	for name, c := range map[string]struct {
 		url   string
 		proxy string
@@ -730,15 +731,6 @@ func TestAnHTTP2ConnectionThatFallsSilent(t *testing.T) {
 	out, err := child.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	require.Contains(t, string(out), "--- PASS")
-}
-
-// freeAddr is an address at which nobody listens.
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // Short time-outs of the server do not cut off those who wait, and a shutdown is not held up.

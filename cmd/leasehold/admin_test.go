@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold/internal/testkit/faultproxy"
+	"github.com/leasehold-go/leasehold/internal/testkit/testserver"
 )
 
 // replica is a candidate with --listen whose name is that of its place in a list.
@@ -21,7 +22,7 @@ type replica struct {
 
 // elects starts a candidate that says its token when it leads.
 func (b bucket) elects(t testing.TB, name string, flags ...string) replica {
-	addr := freeAddr(t)
+	addr := testserver.FreeAddr(t)
 	at := route(t, addr)
 	args := append([]string{"elect", "-v", "--holder", name, "--listen", addr, "--advertise", at.URL()}, flags...)
 	return replica{start(t, b.command(append(args, b.url("leaders/a"), "--", "sh", "-c",
@@ -68,7 +69,7 @@ func asksFor(t testing.TB, method, url string, header http.Header) (int, string)
 func TestAHandOverToAName(t *testing.T) {
 	t.Parallel()
 	b := newBucket(t)
-	admin, other := freeAddr(t), freeAddr(t)
+	admin, other := testserver.FreeAddr(t), testserver.FreeAddr(t)
 	a := b.elects(t, "a", "--admin", admin)
 	a.says(t, "1")
 	candidates := []replica{

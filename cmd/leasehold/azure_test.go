@@ -120,7 +120,7 @@ func TestAzureCredentials(t *testing.T) {
 			[]string{"AZURE_STORAGE_CONNECTION_STRING=" + server.ConnectionString()},
 			"?account=other",
 			78,
-			"unset one of them",
+			"remove one of them",
 		},
 		"of no account": {
 			[]string{"AZURE_STORAGE_CONNECTION_STRING=AccountKey=eA=="},
@@ -135,7 +135,7 @@ func TestAzureCredentials(t *testing.T) {
 			0,
 			"",
 		},
-		"a key that is none": {[]string{"AZURE_STORAGE_KEY=%"}, at, 78, "is not one"},
+		"a key that is none": {[]string{"AZURE_STORAGE_KEY=%"}, at, 78, "is not valid"},
 		"wrong key":          {[]string{"AZURE_STORAGE_KEY=d3Jvbmc="}, at, 77, "check the account key"},
 		"SAS that may only read": {
 			[]string{"AZURE_STORAGE_SAS_TOKEN=" + signature},
@@ -147,7 +147,7 @@ func TestAzureCredentials(t *testing.T) {
 		"Microsoft Entra, without TLS": {nil, at, 78, "check the credentials"},
 		"an Azurite that is not there": {
 			[]string{"AZURE_STORAGE_CONNECTION_STRING=UseDevelopmentStorage=true"},
-			"?endpoint=http://" + closedPort(t) + "/devstoreaccount1",
+			"?endpoint=http://" + testserver.FreeAddr(t) + "/devstoreaccount1",
 			69,
 			"cannot reach the store",
 		},
@@ -227,7 +227,7 @@ func TestDoctorOnAzure(t *testing.T) {
 			nil,
 		},
 		"nothing there": {
-			"http://" + closedPort(t) + "/a",
+			"http://" + testserver.FreeAddr(t) + "/a",
 			azureContainer,
 			"",
 			69,
@@ -373,13 +373,13 @@ func TestDoctorFromTwoSidesOnAzure(t *testing.T) {
 	}
 	two(0, strings.Replace(server.Endpoint, "127.0.0.1", "localhost", 1)).finds("sides", "ok",
 		"2 endpoints show one bucket", "")
-	two(78, other.Endpoint).finds("sides", "failed", "checking that", "let all who want a lock use one endpoint")
+	two(78, other.Endpoint).finds("sides", "failed", "checking that", "use one endpoint for all processes")
 	for _, side := range []*azblob.Client{client, otherClient} {
 		page, err := side.NewListBlobsFlatPager(azureContainer, nil).NextPage(t.Context())
 		require.NoError(t, err)
 		require.Empty(t, page.Segment.BlobItems, "nothing stays on either side")
 	}
-	closed := "http://" + closedPort(t) + "/" + server.Account
+	closed := "http://" + testserver.FreeAddr(t) + "/" + server.Account
 	two(69, closed).finds("sides", "failed", closed+": ", "correct the endpoint "+closed)
 
 	request, reply := caching()

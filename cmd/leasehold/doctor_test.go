@@ -202,7 +202,7 @@ func TestDoctorLeavesOthersObjectsAlone(t *testing.T) {
 
 func TestDoctorFindsWhatCannotBeReached(t *testing.T) {
 	b, v := newBucket(t), versityBucket(t)
-	closed := "http://" + closedPort(t)
+	closed := "http://" + testserver.FreeAddr(t)
 	byName := strings.Replace(b.server.Endpoint, "127.0.0.1", "localhost", 1)
 	skewed := b.behind(func(*http.Request) *http.Response { return s3Error(403, "RequestTimeTooSkewed") }, nil)
 	for name, c := range map[string]struct {
@@ -724,7 +724,7 @@ func TestDoctorFromTwoSides(t *testing.T) {
 	require.Empty(t, b.left())
 	require.Empty(t, bucket{t, v.server, b.name}.left(), "nothing stays on the other side")
 
-	closed := "http://" + closedPort(t)
+	closed := "http://" + testserver.FreeAddr(t)
 	d = doctor(t, 69, b.command("doctor", "--endpoint", b.server.Endpoint, "--endpoint", closed, b.url("locks/a")))
 	d.finds("sides", "failed", closed+": dial tcp", "correct the endpoint "+closed)
 
@@ -803,7 +803,7 @@ func TestDoctorOnGoogleCloudStorage(t *testing.T) {
 			nil,
 		},
 		"nothing there": {
-			gs("http://"+closedPort(t), name),
+			gs("http://"+testserver.FreeAddr(t), name),
 			69,
 			"endpoint",
 			"failed",

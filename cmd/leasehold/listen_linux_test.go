@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/leasehold-go/leasehold/internal/testkit/testserver"
 )
 
 // sockets are those that a process has open.
@@ -35,7 +37,7 @@ func sockets(t *testing.T, pid int) (found []string) {
 func TestTheSocketOfAKilledLeasehold(t *testing.T) {
 	inBothWays(t, func(t *testing.T, way func(*exec.Cmd)) {
 		const drain = 3 * time.Second
-		p, addr := newPlace(t), freeAddr(t)
+		p, addr := newPlace(t), testserver.FreeAddr(t)
 		s, life := p.alive(way, "--listen", addr, "--ttl", "1h", "--crash-drain", drain.String())
 		guard := onlyChild(t, s.Process.Pid)
 		own := sockets(t, s.Process.Pid)
@@ -45,7 +47,7 @@ func TestTheSocketOfAKilledLeasehold(t *testing.T) {
 				require.NotContains(t, own, socket)
 			}
 		}
-		next := start(t, p.command("run", "--listen", freeAddr(t), p.url, "--", "true"))
+		next := start(t, p.command("run", "--listen", testserver.FreeAddr(t), p.url, "--", "true"))
 		require.NoError(t, s.Process.Signal(syscall.SIGKILL))
 		killed := time.Now()
 		life.ends(t)
@@ -81,7 +83,7 @@ func flood(t *testing.T, addr string, n int) (end func()) {
 // A flood of connections leaves files for what renews the lease, and keeps no health check out.
 func TestAFloodOfConnections(t *testing.T) {
 	t.Parallel()
-	p, addr := newPlace(t), freeAddr(t)
+	p, addr := newPlace(t), testserver.FreeAddr(t)
 	s, _ := ready(t, p.command("run", "--listen", addr, p.url, "--", "sh", "-c", "echo ready; exec sleep 600"))
 	before := len(sockets(t, s.Process.Pid))
 	end := flood(t, addr, 600)
@@ -112,7 +114,7 @@ func TestAFloodOfConnections(t *testing.T) {
 // Whoever reaches --admin takes few files from what renews the lease, and keeps no operator out.
 func TestAFloodOfOperators(t *testing.T) {
 	t.Parallel()
-	p, addr, admin := newPlace(t), freeAddr(t), freeAddr(t)
+	p, addr, admin := newPlace(t), testserver.FreeAddr(t), testserver.FreeAddr(t)
 	s, _ := ready(t, p.command("elect", "--listen", addr, "--admin", admin, p.url, "--", "sh", "-c",
 		"echo ready; exec sleep 600"))
 	before := len(sockets(t, s.Process.Pid))
@@ -131,7 +133,7 @@ func TestAFloodOfOperators(t *testing.T) {
 // A request whose body never comes is given up.
 func TestARequestThatNeverEnds(t *testing.T) {
 	t.Parallel()
-	p, addr := newPlace(t), freeAddr(t)
+	p, addr := newPlace(t), testserver.FreeAddr(t)
 	ready(t, p.command("run", "--listen", addr, p.url, "--", "sh", "-c", "echo ready; exec sleep 600"))
 	for _, path := range []string{"/leader", "/healthz", "/.leasehold/wait?key=a&token=1"} {
 		c, err := net.Dial("tcp", addr)
@@ -148,7 +150,7 @@ func TestARequestThatNeverEnds(t *testing.T) {
 // A server that has no file left for another connection tries again and again, and says so once.
 func TestTheServerComplainsOnce(t *testing.T) {
 	t.Parallel()
-	p, addr := newPlace(t), freeAddr(t)
+	p, addr := newPlace(t), testserver.FreeAddr(t)
 	cmd := p.command("run", "--listen", addr, p.url, "--", "sh", "-c", "echo ready; exec sleep 600")
 	cmd.Args = append([]string{"sh", "-c", `ulimit -n 100; exec "$0" "$@"`, program}, cmd.Args[1:]...)
 	cmd.Path, _ = exec.LookPath("sh")

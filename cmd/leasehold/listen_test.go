@@ -24,14 +24,6 @@ import (
 	"github.com/leasehold-go/leasehold/internal/testkit/testserver"
 )
 
-// freeAddr is an address of this machine at which nobody listens now.
-func freeAddr(t testing.TB) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	require.NoError(t, l.Close())
-	return l.Addr().String()
-}
-
 // impatient is a client of those who answer at once or never.
 var impatient = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 2 * time.Second}
 
@@ -98,7 +90,7 @@ func TestAHandOverWithListen(t *testing.T) {
 		t.Run(sub, func(t *testing.T) {
 			t.Parallel()
 			b := newBucket(t)
-			addrs := []string{freeAddr(t), freeAddr(t)}
+			addrs := []string{testserver.FreeAddr(t), testserver.FreeAddr(t)}
 			routes := []*faultproxy.Proxy{route(t, addrs[0]), route(t, addrs[1])}
 			replica := func(i int) *started {
 				return start(t, b.command(sub, "-v", "--ttl", "30s", "--listen", addrs[i],
@@ -145,7 +137,8 @@ func TestListenAsksNoProxy(t *testing.T) {
 	defer proxy.Close()
 	p := newPlace(t)
 	candidate := func() *exec.Cmd {
-		return p.command("run", "-v", "--listen", freeAddr(t), "--advertise", "http://leader.invalid:1", p.url, "--",
+		return p.command("run", "-v", "--listen", testserver.FreeAddr(t),
+			"--advertise", "http://leader.invalid:1", p.url, "--",
 			"sh", "-c", "echo ready; exec sleep 600")
 	}
 	ready(t, candidate())
@@ -159,11 +152,11 @@ func TestListenAsksNoProxy(t *testing.T) {
 
 func TestWhatListenServes(t *testing.T) {
 	t.Parallel()
-	p, addr := newPlace(t), freeAddr(t)
+	p, addr := newPlace(t), testserver.FreeAddr(t)
 	leads, _ := ready(t, p.command("run", "--holder", "eve", "--metadata", "zone=1", "--listen", addr, p.url, "--",
 		"sh", "-c", "echo ready; exec sleep 600"))
 	base := "http://" + addr
-	second := freeAddr(t)
+	second := testserver.FreeAddr(t)
 	waiting := start(t, p.command("elect", "--ttl", "5s", "--listen", second, p.url, "--", "echo", "leads"))
 	for _, path := range []string{"/leader", "/.leasehold/leader"} {
 		require.JSONEq(t, `{"leading": true}`, leads.answers(t, base+path, 200))
@@ -187,7 +180,8 @@ func TestWhatListenServes(t *testing.T) {
 	shown := finish(t, p.command("status", "-o", "json", p.url))
 	require.Contains(t, shown.out, `"metadata":{"url":"`+base+`","zone":"1"}`)
 	// Those who do not wait listen, too.
-	finish(t, p.command("run", "--no-wait", "--listen", freeAddr(t), p.url, "--", "true")).complains(t, 75, "held by")
+	third := testserver.FreeAddr(t)
+	finish(t, p.command("run", "--no-wait", "--listen", third, p.url, "--", "true")).complains(t, 75, "held by")
 
 	require.NoError(t, leads.Process.Signal(syscall.SIGTERM))
 	require.Equal(t, 128+15, leads.wait(t))
@@ -210,7 +204,7 @@ func TestTheEndOfATermIsToldAfterTheRelease(t *testing.T) {
 				}
 				return faultproxy.Fault{}
 			})
-			addr := freeAddr(t)
+			addr := testserver.FreeAddr(t)
 			s, _ := ready(t, b.command(sub, "--listen", addr, b.urlAt(proxy.URL(), "locks/a"), "--", "sh", "-c",
 				"echo ready; exec sleep 600"))
 			at := route(t, addr)
@@ -272,7 +266,7 @@ func TestAForgedEndOfATerm(t *testing.T) {
 	lease, err := b.lock("locks/a", leasehold.WithMetadata(map[string]string{"url": liar.URL})).Acquire(t.Context())
 	require.NoError(t, err)
 	proxy := faultproxy.Start(t, b.server.Endpoint, nil)
-	s := start(t, b.command("run", "--listen", freeAddr(t), b.urlAt(proxy.URL(), "locks/a"), "--", "sh", "-c",
+	s := start(t, b.command("run", "--listen", testserver.FreeAddr(t), b.urlAt(proxy.URL(), "locks/a"), "--", "sh", "-c",
 		"echo $LEASEHOLD_TOKEN"))
 	require.Eventually(t, func() bool { return asked.Load() > 0 }, hangs, time.Millisecond)
 	before := proxy.Count(http.MethodGet)
@@ -291,20 +285,20 @@ func TestAForgedEndOfATerm(t *testing.T) {
 func TestURLsOfALeaderThatCannotBeUsed(t *testing.T) {
 	t.Parallel()
 	b := newBucket(t)
-	addr := freeAddr(t)
+	addr := testserver.FreeAddr(t)
 	itself := route(t, addr)
 	for name, c := range map[string]struct{ url, says string }{
 		"none":        {"", "its record has no URL: start it with --listen"},
 		"another":     {"ftp://10.0.0.7/", "is not http(s)://host"},
 		"a password":  {"http://eve:secret@10.0.0.7/", "has user information"},
 		"itself":      {itself.URL(), "it is the URL of this process: give each process a separate --advertise"},
-		"unreachable": {"http://" + freeAddr(t), "connection refused"},
+		"unreachable": {"http://" + testserver.FreeAddr(t), "connection refused"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			key, at := "locks/"+name, addr
 			if name != "itself" {
-				at = freeAddr(t)
+				at = testserver.FreeAddr(t)
 			}
 			lease, err := b.lock(key, leasehold.WithMetadata(map[string]string{"url": c.url})).Acquire(t.Context())
 			require.NoError(t, err)
@@ -349,7 +343,7 @@ func TestTheHealthOfAProcessThatWaits(t *testing.T) {
 				}
 				return faultproxy.Fault{}
 			})
-			addr := freeAddr(t)
+			addr := testserver.FreeAddr(t)
 			s := start(t, b.command(sub, "--ttl", "1s", "--listen", addr, b.urlAt(proxy.URL(), "locks/"+sub), "--",
 				"true"))
 			url := "http://" + addr + "/healthz"
@@ -368,7 +362,7 @@ func TestTheHealthOfAProcessThatWaits(t *testing.T) {
 func TestAStoppedLeaderWithListen(t *testing.T) {
 	t.Parallel()
 	b := newBucket(t)
-	addrs := []string{freeAddr(t), freeAddr(t)}
+	addrs := []string{testserver.FreeAddr(t), testserver.FreeAddr(t)}
 	replica := func(i int) *started {
 		return start(t, b.command("run", "--ttl", "3s", "--listen", addrs[i], b.url("locks/a"), "--", "sleep", "600"))
 	}
@@ -424,7 +418,7 @@ func TestHAProxyFollowsTheLeader(t *testing.T) {
 					fmt.Fprint(w, name)
 				}))
 				defer service.Close()
-				addr := freeAddr(t)
+				addr := testserver.FreeAddr(t)
 				sidecars[name] = start(t, b.command("elect", "--listen", addr, b.url("leaders/a"), "--", "sleep",
 					"600"))
 				checks[name] = "http://" + addr + "/leader"
@@ -490,7 +484,7 @@ func TestTheReadinessProbe(t *testing.T) {
 	}
 	require.NoError(t, yaml.Unmarshal([]byte(m[1]), &probe))
 	require.Equal(t, 8080, probe.ReadinessProbe.HTTPGet.Port)
-	p, addr := newPlace(t), freeAddr(t)
+	p, addr := newPlace(t), testserver.FreeAddr(t)
 	s := start(t, p.command("run", "--listen", addr, p.url, "--", "sleep", "600"))
 	u := url.URL{Scheme: "http", Host: addr, Path: probe.ReadinessProbe.HTTPGet.Path}
 	s.answers(t, u.String(), 200)

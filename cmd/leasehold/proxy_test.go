@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -143,12 +142,4 @@ func caching(statuses ...int) (request func(*http.Request) *http.Response, reply
 			defer mu.Unlock()
 			kept[r.Request.URL.RequestURI()] = answer{r.StatusCode, r.Header.Clone(), string(body)}
 		}
-}
-
-// closedPort is an address with nothing behind it.
-func closedPort(t testing.TB) string {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	require.NoError(t, listener.Close())
-	return listener.Addr().String()
 }

@@ -177,10 +177,11 @@ func version(ts *testscript.TestScript, _ bool, args []string) {
 }
 
 func serve(ts *testscript.TestScript, _ bool, args []string) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	addr := testserver.FreeAddr(ts.Value(theTest{}).(testing.TB))
+	listener, err := net.Listen("tcp", addr)
 	ts.Check(err)
-	ts.Setenv(args[0], "http://"+listener.Addr().String())
-	ts.Setenv(args[0]+"_ADDR", listener.Addr().String())
+	ts.Setenv(args[0], "http://"+addr)
+	ts.Setenv(args[0]+"_ADDR", addr)
 	status := 0
 	switch args[1] {
 	case "none":

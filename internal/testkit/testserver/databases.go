@@ -89,10 +89,7 @@ func StartPostgres(tb testing.TB) (Database, error) {
 
 func freePort(tb testing.TB) (addr, host, port string) {
 	tb.Helper()
-	addr, err := freeAddr()
-	if err != nil {
-		tb.Fatal(err)
-	}
+	addr = FreeAddr(tb)
 	host, port, _ = net.SplitHostPort(addr)
 	return addr, host, port
 }

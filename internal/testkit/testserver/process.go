@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -75,39 +76,53 @@ func launch(k *kind, path string, env ...string) (*Process, error) {
 	return nil, errors.Join(errs...)
 }
 
-// reserved are listeners that keep the ports of this process's servers from all other test
-// processes.
+// reserved are listeners that keep the ports of this process from all other test processes.
 var reserved struct {
 	mu        sync.Mutex
 	listeners []net.Listener
 }
 
-// freeAddr returns a loopback address whose port no other test process gets as long as this one
-// runs. MinIO shares its port with any other server that asks for the same one in the same way, and
-// each of the two then answers some of the other's requests.
+// Systems give ports from 32768 on to those who ask for any.
+const firstPort, lastPort = 16384, 32767
+
+// freeAddr returns a loopback address at which nobody listens, and whose port neither a test that
+// asks for any nor another test process gets as long as this one runs. MinIO shares its port with
+// any other server that asks for the same one, and each of the two then answers some of the other's
+// requests.
 func freeAddr() (string, error) {
 	reserved.mu.Lock()
 	defer reserved.mu.Unlock()
 	for try := 1; ; try++ {
-		l, err := net.Listen("tcp", "127.0.0.2:0")
-		if err != nil { // not on Linux
-			if l, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
-				return "", err
+		port := firstPort + rand.N(lastPort-firstPort+1)
+		addr := fmt.Sprintf("127.0.0.1:%d", port)
+		claim, err := net.Listen("tcp", fmt.Sprintf("127.0.0.2:%d", port))
+		if err == nil || runtime.GOOS != "linux" { // other systems have no such address
+			var probe net.Listener
+			if probe, err = net.Listen("tcp", addr); err == nil {
+				if claim != nil {
+					reserved.listeners = append(reserved.listeners, claim)
+				}
+				return addr, probe.Close()
 			}
-			defer l.Close()
-			return l.Addr().String(), nil
 		}
-		addr := fmt.Sprintf("127.0.0.1:%d", l.Addr().(*net.TCPAddr).Port)
-		probe, err := net.Listen("tcp", addr)
-		switch {
-		case err == nil:
-			reserved.listeners = append(reserved.listeners, l)
-			return addr, probe.Close()
-		case try == 20:
-			return "", errors.Join(err, l.Close())
+		if claim != nil {
+			claim.Close()
 		}
-		l.Close()
+		if try == 20 {
+			return "", err
+		}
 	}
+}
+
+// FreeAddr returns a loopback address at which nobody listens, for a server of the test, or for
+// none: no other test gets it.
+func FreeAddr(tb testing.TB) string {
+	tb.Helper()
+	addr, err := freeAddr()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return addr
 }
 
 // Restart kills the server if it runs, starts it again on the same port with the same data, and

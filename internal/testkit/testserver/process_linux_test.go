@@ -10,8 +10,7 @@ import (
 
 // A port that was given to one test process is not given to another.
 func TestPortsAreReserved(t *testing.T) {
-	addr, err := freeAddr()
-	require.NoError(t, err)
+	addr := FreeAddr(t)
 	_, port, err := net.SplitHostPort(addr)
 	require.NoError(t, err)
 	l, err := net.Listen("tcp", addr) // for the server itself
