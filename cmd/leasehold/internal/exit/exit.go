@@ -193,7 +193,7 @@ var ofTheCommand = strings.NewReplacer(
 	"context deadline exceeded", "no answer in time",
 	"holder must be", "--holder must be",
 	"poll interval ", "--interval ",
-	"who uses its locks read, write and search permission", "who uses its locks read, write and search permission; "+
+	"uses its locks read, write and search permission", "uses its locks read, write and search permission; "+
 		"if the last slash is a part of the lock's name, write %2F for it",
 	"a bucket for locks between machines", "an s3, gs or azblob URL for locks between machines",
 	"the bucket is in another region than the client's, or at another endpoint",
