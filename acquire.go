@@ -320,6 +320,6 @@ func (l *Lock) giveBack(ctx context.Context, v *version) error {
 func (l *Lock) warnOfTwin(ctx context.Context, rec Record) {
 	if rec.Holder == l.holder && !rec.Released() && !l.memory.owns(rec) {
 		l.log.WarnContext(ctx, "another holder has this candidate's name", "key", l.key, "holder", rec.Holder,
-			"token", rec.Token, "hint", "give each candidate a unique name")
+			"token", rec.Token, "hint", "give each candidate a unique name, unless this one has restarted")
 	}
 }

@@ -1,6 +1,7 @@
 package leasehold_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -317,6 +318,21 @@ func TestReclaimTakesItsOwnUnexpiredLockBack(t *testing.T) {
 		require.Equal(t, before.Token()+1, lease.Token())
 		require.NoError(t, lease.Release(t.Context()))
 		time.Sleep(time.Minute) // the former life's renewals end
+	})
+}
+
+// The log names both reasons for a holder with this candidate's name.
+func TestAHolderOfTheSameNameIsLogged(t *testing.T) {
+	onMemStore(t, func(t *testing.T, store leasehold.Store) {
+		pod := leasehold.WithHolder("pod-0")
+		lease := acquire(t, newLock(t, store, pod, testopt.NewProcess()))
+		var log bytes.Buffer
+		logger := leasehold.WithLogger(slog.New(slog.NewTextHandler(&log, nil)))
+		_, err := newLock(t, store, pod, logger).TryAcquire(t.Context())
+		require.ErrorIs(t, err, leasehold.ErrHeld)
+		require.Contains(t, log.String(), `msg="another holder has this candidate's name"`)
+		require.Contains(t, log.String(), `hint="give each candidate a unique name, unless this one has restarted"`)
+		require.NoError(t, lease.Release(t.Context()))
 	})
 }
 

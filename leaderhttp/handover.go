@@ -100,7 +100,7 @@ func (p *Peer) choose(ctx context.Context, holder string) (*term, error) {
 		case <-changed:
 		case <-limit.C:
 			if holder == "" {
-				return nil, fmt.Errorf("%w: each one that waits has failed to take an offer in the last %v",
+				return nil, fmt.Errorf("%w: there is none, or each one has failed to take an offer in the last %v",
 					ErrNotWaiting, shunTime)
 			}
 			return nil, fmt.Errorf("%w: %q (check that it runs, has this name and reaches this process)",

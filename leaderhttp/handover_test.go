@@ -445,7 +445,7 @@ func TestHandOverSaysWhatItKnows(t *testing.T) {
 		a := w.lead("a", quiet())
 		err := a.peer.HandOver(t.Context(), "")
 		require.ErrorIs(t, err, leaderhttp.ErrNotWaiting)
-		require.ErrorContains(t, err, "each one that waits has failed to take an offer in the last 5m0s")
+		require.ErrorContains(t, err, "there is none, or each one has failed to take an offer in the last 5m0s")
 		b := w.follow("b", quiet())
 		err = a.peer.HandOver(t.Context(), "c")
 		require.ErrorIs(t, err, leaderhttp.ErrNotWaiting)

@@ -107,6 +107,7 @@ func TestAHandOverToAName(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "c", lock.Holder)
 	require.EqualValues(t, 2, lock.Token)
+	require.Contains(t, a.stderr.String(), "the lease ends: ending the command", "it is still valid then")
 
 	candidates[1].follow(t, 3) // a, which rests first, too
 	require.NoError(t, candidates[1].Process.Signal(syscall.SIGTERM))

@@ -30,7 +30,7 @@ locks, one that cannot be read is unknown, and the exit code is the code of the 
 A table of locks is shown with its members, and with the requests that hold or wait, in order. The
 token of the table is its revision, and the token of a held request is its fencing token. Members and
 requests are held, waiting or expired. A member is expired if its lock should have been renewed by now,
-and so are its requests.
+or its term has ended, and so are its requests.
 
 With --exit-code, the exit code is 75 if a lock is held or expired, and 0 if all are released or were
 never taken. The code of a lock that is corrupt (78) or cannot be read (69, 77, 78) comes first. The

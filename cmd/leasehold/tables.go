@@ -35,9 +35,10 @@ type shownMember struct {
 	Error     string     `json:"error,omitempty"` // why it does not seem to run
 }
 
-// expired reports whether a member should have renewed its lock by now.
+// expired reports whether a member should have renewed its lock by now, or its term has ended. Then
+// others can get what it holds.
 func (m shownMember) expired() bool {
-	return m.Error != "" && m.RenewedAt != nil && time.Since(*m.RenewedAt) > seconds(m.TTL)
+	return m.Error != "" && m.RenewedAt != nil && m.RenewedAt.Before(time.Now()) // else its clock is ahead
 }
 
 // times are the columns of a lock that the member holds since it was renewed.

@@ -157,6 +157,22 @@ func TestStatusOfADeadMember(t *testing.T) {
 	end()
 }
 
+// After a break, the lock of a member is released, so the member is not shown as its holder.
+func TestStatusOfABrokenMember(t *testing.T) {
+	t.Parallel()
+	url := "file://" + t.TempDir() + "/imports"
+	holder, _ := startHolder(t, "--slots", "2", "--ttl", "1h", url)
+	require.NoError(t, holder.Process.Signal(syscall.SIGSTOP)) // or its command would be ended soon
+	member := statusOfTable(t, url).Table.Members[0]
+	require.Equal(t, "held", member.State)
+	offline(t, "break", "--token", "1", url+".members%2F"+member.Name).succeeds(t)
+	table := statusOfTable(t, url).Table
+	require.Equal(t, "expired", table.Members[0].State)
+	require.Equal(t, "expired", table.Held[0].State)
+	require.NoError(t, holder.Process.Kill())
+	<-holder.ended
+}
+
 func TestSharedLockInATable(t *testing.T) {
 	t.Parallel()
 	url := "file://" + t.TempDir() + "/schema"

@@ -238,7 +238,7 @@ killed, the lock is free after the TTL. --listen does not work with a table.
 
 "status" shows the members of a table, and its holders and waiting commands in order, with their
 holder names (--holder), as held, waiting or expired. A member is expired if its lock should have been
-renewed by now, and so are its requests.
+renewed by now, or its term has ended, and so are its requests.
 
 "break" refuses a table. Break the term of a member by the URL of the member's lock: its command is
 ended at its next renewal, and its locks pass on after the TTL.`},

@@ -101,7 +101,7 @@ func (s shown) sentence() string {
 	switch {
 	case s.State == stateDeleted:
 		return "deleted: there is no lock object any more"
-	case s.Token == 0:
+	case s.State == stateNeverTaken:
 		return "never taken"
 	case s.State == stateReleased:
 		return fmt.Sprintf("token %d released by %s", s.Token, s.Holder)

@@ -57,6 +57,16 @@ func TestWatchHasALineForEachState(t *testing.T) {
 	_ = lease
 }
 
+// The record of a foreign client need not have a token.
+func TestWatchShowsALockWithoutAToken(t *testing.T) {
+	p := newPlace(t)
+	p.put("a", []byte(`{"expires_at": 32503680000, "holder": "foreign"}`))
+	s := start(t, p.command("watch", "--interval", "100ms", p.url))
+	line, err := bufio.NewReader(s.out).ReadString('\n')
+	require.NoError(t, err)
+	require.Regexp(t, ` token 0 held by foreign since -\n$`, line)
+}
+
 // A machine that starts may have no DNS yet. The watch says so, and goes on.
 func TestWatchWaitsForTheNetwork(t *testing.T) {
 	p := newPlace(t)

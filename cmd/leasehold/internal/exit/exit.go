@@ -190,6 +190,7 @@ var ofTheCommand = strings.NewReplacer(
 	" (a path belongs into WithKeyPrefix)", "",
 	"demand that each write names its encryption", "demand that each write names its encryption, as sse=AES256 or "+
 		"sse=aws:kms in the URL does",
+	"waiting: context deadline exceeded: ", "", // the store has answered: the reason of the wait follows
 	"context deadline exceeded", "no answer in time",
 	"holder must be", "--holder must be",
 	"poll interval ", "--interval ",

@@ -1,6 +1,8 @@
 package exit
 
 import (
+	"context"
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -12,6 +14,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/leasehold-go/leasehold"
 )
 
 // noneOfTheCommand are texts for Go programs that no use of the command leads to.
@@ -72,6 +76,14 @@ func TestHintsAreAboutTheCommand(t *testing.T) {
 		}
 	}
 	require.Greater(t, found, 8)
+}
+
+// A wait that ends is no store that does not answer.
+func TestTheEndOfAWait(t *testing.T) {
+	held := fmt.Errorf("table %q: waiting: %w: %w", "t", context.DeadlineExceeded, leasehold.ErrHeld)
+	require.Equal(t, `table "t": lock is held (try again later)`, Message(held))
+	require.Equal(t, `reading "t": no answer in time (is the server running? check the endpoint and the network)`,
+		Message(fmt.Errorf("reading %q: %w", "t", context.DeadlineExceeded)))
 }
 
 // stringOf is the text of a literal, or of several that are added up: a long one has several lines.

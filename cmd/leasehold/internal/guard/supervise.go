@@ -170,7 +170,7 @@ func (s *Supervisor) follow(ctx context.Context) (Outcome, error) {
 			s.lookAtGuard()
 		case <-done:
 			killAt := s.lease.Deadline().Add(s.Margin / 2)
-			s.Log.Warn("the lease has ended: ending the command",
+			s.Log.Warn("the lease ends: ending the command",
 				"cause", context.Cause(ctx), "killed_in", time.Until(killAt).Round(time.Millisecond))
 			s.setTimes(0, onGuardsClock(func() time.Duration { return time.Until(killAt) }))
 			backup, renewed, done = time.After(time.Until(killAt)+s.Margin/8), nil, nil
