@@ -27,7 +27,7 @@ type register struct {
 	bell         bell.Bell             // rung when the lock may have become free
 	lastAnswered atomic.Int64          // monotonic time of the last answer of the store that made sense
 	failure      atomic.Pointer[error] // of the last request, if it failed
-	existed      atomic.Bool           // a record was seen: any other body may be a proxy's page
+	existed      atomic.Bool           // a record was seen, so an object that is missing was deleted
 	canary       *canary.Canary        // tries the store's conditions; nil if they are known
 	turns        turns.Turns           // of this Lock, one after the other
 	handovers

@@ -10,6 +10,7 @@
 package fencehttp
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,11 +18,15 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/canary"
+	"github.com/leasehold-go/leasehold/internal/probe"
+	"github.com/leasehold-go/leasehold/internal/storeapi"
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
@@ -317,16 +322,23 @@ func (m *MemMarks) Raise(_ context.Context, resource string, token uint64) (uint
 }
 
 // StoreMarks keeps each mark in an object of a [leasehold.Store]. A token that raises the mark
-// costs two requests, any other token one. StoreMarks is safe for concurrent use.
+// costs two requests, any other token one. The first token costs two writes more, which the store
+// must refuse, unless the store is known to enforce conditions: see [leasehold.StoreInfo].
+// StoreMarks is safe for concurrent use.
 type StoreMarks struct {
 	store  leasehold.Store
 	prefix string
+	canary *canary.Canary // tries the store's conditions; nil if they are known
 }
 
 // NewStoreMarks returns marks in store. Each resource has one object, with the key prefix +
 // resource.
 func NewStoreMarks(store leasehold.Store, prefix string) *StoreMarks {
-	return &StoreMarks{store, prefix}
+	m := &StoreMarks{store: store, prefix: prefix}
+	if !leasehold.Describe(store).Conditional {
+		m.canary = canary.Of(store, "")
+	}
+	return m
 }
 
 type mark struct {
@@ -342,7 +354,10 @@ const raiseTries = 8
 // to 8 times within about 2 s, and then returns the write's error. Tokens that no lock issues (0,
 // and above 2^53-1) are refused. If the object does not hold a token from 1 to 2^53-1, the error
 // matches [leasehold.ErrCorruptRecord]. The same holds if the object is a lock or a table of locks,
-// which Raise does not change.
+// which Raise does not change. If the store has carried out a write whose condition did not hold,
+// the error matches [leasehold.ErrUnsafeStore]: a lower token could replace a higher one there. If
+// the key is one that stores could take for another one, such as a path with "..", the error
+// matches [leasehold.ErrPermanent], and nothing was sent.
 func (m *StoreMarks) Raise(ctx context.Context, resource string, token uint64) (uint64, error) {
 	key := m.prefix + resource
 	fail := func(err error) (uint64, error) { return 0, fmt.Errorf("leasehold: fencing mark %q: %w", key, err) }
@@ -350,15 +365,19 @@ func (m *StoreMarks) Raise(ctx context.Context, resource string, token uint64) (
 		return fail(fmt.Errorf("token %d was not issued by a lock (pass Lease.Token, which is from 1 to %d)",
 			token, leasehold.MaxToken))
 	}
+	if why := storeapi.BadKey(key); why != "" { // the name may be a client's
+		return fail(fmt.Errorf("%w: the key %s", leasehold.ErrPermanent, why))
+	}
 	body, err := json.Marshal(mark{token})
 	if err != nil {
 		return fail(err)
 	}
 	for try := 1; ; try++ {
+		var etag string
 		o, err := m.store.Get(ctx, key)
 		switch {
 		case errors.Is(err, leasehold.ErrNotExist):
-			_, err = m.store.PutIfNoneMatch(ctx, key, body)
+			etag, err = m.store.PutIfNoneMatch(ctx, key, body)
 		case err != nil:
 			return fail(err)
 		default:
@@ -373,12 +392,18 @@ func (m *StoreMarks) Raise(ctx context.Context, resource string, token uint64) (
 					leasehold.ErrCorruptRecord, o.Body))
 			}
 			if stands.Token >= token {
+				if unsafe := m.tryStore(ctx, key, o.ETag, o.Body); unsafe != nil {
+					return fail(unsafe)
+				}
 				return stands.Token, nil
 			}
-			_, err = m.store.PutIfMatch(ctx, key, body, o.ETag)
+			etag, err = m.store.PutIfMatch(ctx, key, body, o.ETag)
 		}
 		switch {
 		case err == nil:
+			if unsafe := m.tryStore(ctx, key, etag, body); unsafe != nil {
+				return fail(unsafe)
+			}
 			return token, nil
 		case errors.Is(err, leasehold.ErrPermanent):
 			return fail(err)
@@ -394,4 +419,31 @@ func (m *StoreMarks) Raise(ctx context.Context, resource string, token uint64) (
 			return fail(ctx.Err())
 		}
 	}
+}
+
+// tryStore tries the store's conditions on a mark that was just read or written, once for each
+// store, as a lock does on its record. An answer that proves nothing is as good as a refusal, and
+// the next call asks again.
+func (m *StoreMarks) tryStore(ctx context.Context, key, etag string, body []byte) (unsafe error) {
+	white := canary.Mark()
+	marked := slices.Concat(body, white)
+	return m.canary.Try(false, func() error {
+		unsafe, _ := m.canary.Run(ctx, canary.Trial{
+			Write: func(ctx context.Context, over string) error {
+				_, err := probe.Put(ctx, m.store, key, marked, over)
+				return err
+			},
+			Pause: func(ctx context.Context) error { return storeapi.Pause(ctx, 10*time.Millisecond) },
+			ReadBack: func(ctx context.Context) (same, carriedOut bool, err error) {
+				now, err := m.store.Get(ctx, key)
+				return now.ETag == etag, bytes.HasSuffix(now.Body, white), err
+			},
+		})
+		return unsafe
+	}, func(answered <-chan struct{}) {
+		select {
+		case <-answered:
+		case <-ctx.Done():
+		}
+	})
 }

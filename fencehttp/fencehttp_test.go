@@ -791,7 +791,7 @@ func TestStoreMarksEnd(t *testing.T) {
 		highest, err := raise(t.Context(), s, 1)
 		require.NoError(t, err)
 		require.Equal(t, uint64(1), highest)
-		require.Equal(t, 4, s.Sent())
+		require.Equal(t, 6, s.Sent(), "with the two writes that must be refused")
 
 		for err, op := range map[error]teststore.Op{
 			errors.New("no route to host"): teststore.Get, // the client tries again
@@ -841,4 +841,50 @@ func TestStoreMarksEnd(t *testing.T) {
 	cancel()
 	_, err := fencehttp.NewStoreMarks(leasehold.NewMemStore(), "marks/").Raise(ctx, "c", 3)
 	require.ErrorIs(t, err, context.Canceled)
+}
+
+// Where conditions are ignored, the slower of two requests sets a mark back.
+func TestStoreMarksOnAStoreThatIgnoresConditions(t *testing.T) {
+	for _, ignored := range teststore.Puts {
+		s := teststore.New(leasehold.NewMemStore(), func(ctx context.Context, r teststore.Request) (leasehold.Object,
+			error) {
+			if r.Op == ignored {
+				return r.Overwrite(ctx)
+			}
+			return r.Send(ctx)
+		})
+		marks := fencehttp.NewStoreMarks(s, "marks/")
+		for range 2 {
+			_, err := marks.Raise(t.Context(), "a", 3)
+			require.ErrorIs(t, err, leasehold.ErrUnsafeStore, ignored)
+			require.ErrorContains(t, err, `fencing mark "marks/a": trying the store's conditions with `)
+		}
+	}
+
+	// A store is tried once, and not at all if it is known to be safe.
+	for _, info := range []leasehold.StoreInfo{{}, {Conditional: true}} {
+		s := teststore.New(leasehold.NewMemStore(), nil)
+		s.Info = info
+		marks, tried := fencehttp.NewStoreMarks(s, "marks/"), 2
+		for token := range uint64(3) {
+			if info.Conditional || token > 0 {
+				tried = 0
+			}
+			s.Forget()
+			highest, err := marks.Raise(t.Context(), "a", token+1)
+			require.NoError(t, err)
+			require.Equal(t, token+1, highest)
+			require.Equal(t, 2+tried, s.Sent())
+		}
+	}
+}
+
+// The name of a resource may be a client's text.
+func TestStoreMarksSendNoBadKey(t *testing.T) {
+	for _, name := range []string{"../locks/a", "a/../b", "a//b", "a\x00b", `a\b`, ".leasehold-lock", "a/", "\xff"} {
+		s := teststore.New(leasehold.NewMemStore(), nil)
+		_, err := fencehttp.NewStoreMarks(s, "marks/").Raise(t.Context(), name, 3)
+		require.ErrorIs(t, err, leasehold.ErrPermanent, name)
+		require.Zero(t, s.Sent())
+	}
 }

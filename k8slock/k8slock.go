@@ -22,6 +22,7 @@
 package k8slock
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -72,6 +73,7 @@ type Lock struct {
 	renewed time.Time        // when lease was last acquired or renewed
 	failed  bool             // the last renewal failed for another reason than a cancelled context
 	failing failing          // of client-go
+	shown   []byte           // the record that client-go has got last
 	elector                  // whose term lease is
 	left    *leasehold.Lease // of the previous term, if it was left to expire; nil if it was released or lost
 }
@@ -207,9 +209,10 @@ func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 	case leads && l.looks(ctx) && rec.Holder == l.Identity():
 		ler.HolderIdentity = ""
 	}
-	if ler.HolderIdentity != "" { // there is nothing to acquire
+	if ler.HolderIdentity != "" && !bytes.Equal(raw, l.shown) { // the holder lives, so there is nothing to acquire
 		l.failing = failing{}
 	}
+	l.shown = raw
 	return ler, raw, nil
 }
 
@@ -342,8 +345,8 @@ func (l *Lock) Describe() string { return l.lock.Key() }
 
 // Check returns an error if this lock is not healthy. It is a healthz.Checker. It returns the last
 // error if the store has not answered for two lease durations, or if each try to acquire a lock
-// without a holder has failed for as long, for example because the credentials may not write.
-// client-go itself retries forever, whatever the error.
+// without a running holder has failed for as long, for example because the credentials may not
+// write. client-go itself retries forever, whatever the error.
 func (l *Lock) Check(*http.Request) error {
 	silent, err := l.store.silence()
 	if err != nil && silent > 2*l.duration {
