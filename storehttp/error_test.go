@@ -18,8 +18,10 @@ func TestAServerThatCannotBeReached(t *testing.T) {
 	refused := errors.New("refused")
 	const advised = "dial tcp: refused (is the server running? check host and port of the endpoint, and the network)"
 	for want, err := range map[string]*storehttp.Error{
-		advised:                               {Cause: failed("dial", refused)},
-		"reading: " + advised:                 {Doing: "reading", Cause: &storehttp.Error{Cause: failed("dial", refused)}},
+		advised: {Cause: failed("dial", refused)},
+		"reading: " + advised: {
+			Doing: "reading", Cause: &storehttp.Error{Cause: failed("dial", refused)},
+		},
 		"dial tcp: refused (use a key)":       {Cause: failed("dial", refused), Hint: "use a key"},
 		"read tcp: refused":                   {Cause: failed("read", refused)},
 		"dial tcp: context canceled":          {Cause: failed("dial", context.Canceled)},

@@ -266,7 +266,8 @@ func TestAForgedEndOfATerm(t *testing.T) {
 	lease, err := b.lock("locks/a", leasehold.WithMetadata(map[string]string{"url": liar.URL})).Acquire(t.Context())
 	require.NoError(t, err)
 	proxy := faultproxy.Start(t, b.server.Endpoint, nil)
-	s := start(t, b.command("run", "--listen", testserver.FreeAddr(t), b.urlAt(proxy.URL(), "locks/a"), "--", "sh", "-c",
+	s := start(t, b.command("run", "--listen", testserver.FreeAddr(t),
+		b.urlAt(proxy.URL(), "locks/a"), "--", "sh", "-c",
 		"echo $LEASEHOLD_TOKEN"))
 	require.Eventually(t, func() bool { return asked.Load() > 0 }, hangs, time.Millisecond)
 	before := proxy.Count(http.MethodGet)
