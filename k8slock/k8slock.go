@@ -209,7 +209,7 @@ func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 	case leads && l.looks(ctx) && rec.Holder == l.Identity():
 		ler.HolderIdentity = ""
 	}
-	if ler.HolderIdentity != "" && !bytes.Equal(raw, l.shown) { // the holder lives, so there is nothing to acquire
+	if ler.HolderIdentity != "" && !bytes.Equal(raw, l.shown) { // a running holder: nothing to acquire
 		l.failing = failing{}
 	}
 	l.shown = raw
