@@ -10,7 +10,8 @@ import (
 	"github.com/leasehold-go/leasehold/gocronlock"
 )
 
-// docs/integrations.md contains the functions of this file that are not examples, word for word.
+// The README has the first lines of schedule, and docs/integrations.md has scheduleOnLeader, word
+// for word.
 
 func schedule(store leasehold.Store, report func()) (gocron.Scheduler, error) {
 	locker, err := gocronlock.NewLocker(store, "jobs", 30*time.Second) // half the shortest interval
