@@ -104,7 +104,7 @@ func (m *Member) Run(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.g.s.Attempt())
 	defer cancel()
-	if err := m.g.remove(ctx, m.Key(), left, m.stale); err != nil {
+	if err := m.g.remove(ctx, m.Key(), left, m.stale, m.unique); err != nil {
 		m.g.s.Log.Info("the member's object could not be removed", "key", m.Key(), "err", err)
 	}
 	return nil

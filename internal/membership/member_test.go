@@ -2,6 +2,7 @@ package membership_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/membership"
+	"github.com/leasehold-go/leasehold/internal/testkit/teststore"
 )
 
 // looseStore may ignore the condition of a DELETE.
@@ -84,6 +86,44 @@ func TestDeletesThatIgnoreTheirCondition(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Without an older version there is nothing to try the condition with. No DELETE is sent then,
+// because another process may take the name before it lands.
+func TestADeleteThatCannotBeTried(t *testing.T) {
+	for name, fails := range map[string]bool{"the object cannot be read": true, "it was released before": false} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(s *scene) { testADeleteThatCannotBeTried(s, fails) })
+		})
+	}
+}
+
+func testADeleteThatCannotBeTried(s *scene, fails bool) {
+	failing := false
+	store := teststore.New(s.store, func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
+		if failing && r.Op == teststore.Get {
+			failing = false // once, which is the look before the release
+			return leasehold.Object{}, errors.New("503")
+		}
+		return r.Send(ctx)
+	})
+	s.group = membership.NewGroup(store, settings())
+	_, err := s.once(false, membership.Terms{
+		Serve: func(ctx context.Context, lease *leasehold.Lease, _ membership.Term) bool {
+			<-ctx.Done()
+			if failing = fails; !fails { // another process has the handle
+				l, err := leasehold.NewLock(s.store, key, leasehold.WithLogger(silent))
+				require.NoError(s, err)
+				resumed, err := l.Resume(s.Context(), lease.Handle())
+				require.NoError(s, err)
+				require.NoError(s, resumed.Release(s.Context()))
+			}
+			return true
+		},
+	})
+	require.NoError(s, err)
+	require.False(s, failing)
+	require.Zero(s, store.Sent(teststore.Delete))
 }
 
 // What a judge has made or taken is removed, unless another term has begun in it.
