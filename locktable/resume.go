@@ -2,6 +2,7 @@ package locktable
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/leasehold-go/leasehold"
@@ -13,7 +14,7 @@ type resumed struct {
 	requests []*request
 	settled  chan struct{} // closed when this process has written over what others may still write, or cannot
 	done     bool          // settled is closed
-	err      error         // why the term did not continue here
+	err      error         // why the term did not continue here, in the last Run
 }
 
 // Resume returns a table that continues a member and its leases, from a handle of [Table.Detach].
@@ -26,10 +27,11 @@ type resumed struct {
 // A member can be resumed as long as no other member has evicted it, even after its TTL. If the
 // member cannot continue, because it was evicted, released or broken, Run and Leases return an
 // error that matches [leasehold.ErrLost] or [leasehold.ErrReleased]: see [leasehold.Lock.Resume].
-// If several processes have the handle, the last one that resumes has the leases. The previous
-// process notices at its next renewal, a third of the TTL later at most. Until then both act, and a
-// lock that either releases is released. So stop the previous process, by [Table.Detach] if it has
-// acquired locks that are to move too.
+// After any other error, call Run again: it resumes the member if it still can. If several
+// processes have the handle, the last one that resumes has the leases. The previous process notices
+// at its next renewal, a third of the TTL later at most. Until then both act, and a lock that
+// either releases is released. So stop the previous process, by [Table.Detach] if it has acquired
+// locks that are to move too.
 //
 // The error of Resume matches [leasehold.ErrPermanent] if the handle is incomplete, or is not a
 // handle of a table.
@@ -125,7 +127,11 @@ func (w *want) settleResumed(err error) (events []Event) {
 	if !w.resumed.pending() {
 		return nil
 	}
-	w.resumed.done, w.resumed.err = true, err
+	w.resumed.err = err
+	if err != nil && !errors.Is(err, leasehold.ErrLost) && !errors.Is(err, leasehold.ErrReleased) {
+		return nil // the next Run may resume it
+	}
+	w.resumed.done = true
 	for _, r := range w.resumed.requests {
 		switch {
 		case r.state == held && err != nil:

@@ -130,6 +130,9 @@ func (t *Table) Run(ctx context.Context) error {
 	t.running, t.ended, t.hadTerm, t.termless = true, false, false, t.clock.Now().Mono
 	ctx, t.stop = context.WithCancel(ctx)
 	t.runs, t.unleft, t.trouble = ctx, nil, trouble{}
+	if t.resumed.pending() {
+		t.resumed.err = nil
+	}
 	close(t.began)
 	t.mu.Unlock()
 	defer t.enlist()()

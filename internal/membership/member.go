@@ -21,7 +21,7 @@ type Member struct {
 	terms   Terms
 	unique  bool
 	resumed atomic.Pointer[resumed] // the term that continues from a handle; nil without one
-	failing atomic.Pointer[failing] // of resume; nil if none has failed
+	waits   atomic.Pointer[waiting] // for the store, without a term; nil while it does not
 
 	// Of the goroutine of Run.
 	handle string           // of the term that Run begins with; "" if none
@@ -36,11 +36,14 @@ type resumed struct {
 	served atomic.Pointer[time.Duration] // monotonic time when Serve has returned; nil before
 }
 
-// failing is a row of resumptions that have failed.
-type failing struct {
-	since time.Duration // monotonic time before the first one
-	last  error
+// waiting is what Run does before its first term, or after its last one.
+type waiting struct {
+	since time.Duration // monotonic time
+	does  string        // for people to read
+	last  error         // of its last request
 }
+
+var errUnderWay = errors.New("the request is still under way")
 
 // Terms are the functions of a member's terms. They are called on the goroutine of Run.
 type Terms struct {
@@ -84,10 +87,10 @@ func (m *Member) Key() string { return m.lock.Key() }
 
 // Run holds the member's lock, takes it anew after a loss, and gives it back when ctx ends. Then it
 // removes the member's object, if the last term allows it. If that fails, the object stays, and
-// others may remove it. The errors are the errors of leasehold.Elector.Run. A Run at the same
-// time as another is an error.
+// others may remove it. The errors are the errors of leasehold.Elector.Run. Its caller does not
+// call it at the same time as another Run.
 func (m *Member) Run(ctx context.Context) error {
-	if m.handle != "" {
+	for m.handle != "" && ctx.Err() == nil {
 		if err := m.goOn(ctx); err != nil {
 			return err
 		}
@@ -102,6 +105,8 @@ func (m *Member) Run(ctx context.Context) error {
 	if left.Token == 0 {
 		return nil
 	}
+	m.waits.Store(&waiting{m.g.s.Clock.Now().Mono, "removing the member's object", errUnderWay})
+	defer m.waits.Store(nil) // even if the store panics
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.g.s.Attempt())
 	defer cancel()
 	if err := m.g.remove(ctx, m.Key(), left, m.stale, m.unique); err != nil {
@@ -115,26 +120,35 @@ func (m *Member) Run(ctx context.Context) error {
 func (m *Member) Resume(handle string) { m.handle = handle }
 
 // goOn is the term of the handle. Its error is the error of the resumption, or of the release at
-// the end of ctx.
+// the end of ctx. If the lease has ended before Serve begins, as after a pause of the process, the
+// handle stays, because the term itself may not have ended.
 func (m *Member) goOn(ctx context.Context) error {
 	lease, err := m.resume(ctx)
 	if lease == nil {
 		return err
 	}
-	m.handle = ""
 	under, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	r := &resumed{lease: lease, end: end}
 	m.resumed.Store(r)
 	defer m.resumed.Store(nil)
+	defer func() { // even if the release panics
+		if m.handle == "" {
+			m.terms.Settle()
+		}
+	}()
 	err = lease.Do(under, func(ctx context.Context, lease *leasehold.Lease) error {
+		m.handle = ""
 		m.term(ctx, lease)
 		now := m.g.s.Clock.Now().Mono
 		r.served.Store(&now)
 		return nil
 	})
-	m.terms.Settle()
-	if ctx.Err() == nil || errors.Is(err, leasehold.ErrLost) {
+	if err == nil || errors.Is(err, leasehold.ErrLost) {
+		return nil
+	}
+	m.g.s.Log.Warn("releasing failed", "key", m.Key(), "free_after", m.g.s.TTL, "err", err)
+	if ctx.Err() == nil {
 		return nil
 	}
 	return err
@@ -144,8 +158,11 @@ func (m *Member) goOn(ctx context.Context) error {
 // error.
 func (m *Member) resume(ctx context.Context) (*leasehold.Lease, error) {
 	s, failures := m.g.s, 0
-	defer m.failing.Store(nil)
-	for began := s.Clock.Now().Mono; ; {
+	const does = "resuming the member's term"
+	began := s.Clock.Now().Mono
+	m.waits.Store(&waiting{began, does, errUnderWay})
+	defer m.waits.Store(nil)
+	for {
 		lease, err := m.lock.Resume(ctx, m.handle)
 		switch {
 		case err == nil:
@@ -156,36 +173,37 @@ func (m *Member) resume(ctx context.Context) (*leasehold.Lease, error) {
 			errors.Is(err, leasehold.ErrPermanent):
 			return nil, err
 		}
-		m.failing.Store(&failing{began, err})
+		m.waits.Store(&waiting{began, does, err})
 		s.Log.Warn("resuming the member's term failed, will retry", "key", m.Key(), "err", err)
 		_ = clock.Wait(ctx, s.Clock, clock.Backoff(s.Clock, &failures, s.Poll/4, s.TTL), nil)
 	}
 }
 
-// Failure is why the term of the handle could not be resumed yet; nil if nothing has failed.
+// Failure is why the term of the handle has not continued yet; nil while Run does not resume it.
 func (m *Member) Failure() error {
-	if f := m.failing.Load(); f != nil {
-		return f.last
+	if w := m.waits.Load(); w != nil {
+		return w.last
 	}
 	return nil
 }
 
-// Resign ends the present term as the end of Run's ctx does, and Run continues: see
-// leasehold.Elector.Resign.
-func (m *Member) Resign(ctx context.Context) error {
+// Resign ends the present term as the end of Run's ctx does, and Run continues. It does not wait
+// for either. Without a term it does nothing.
+func (m *Member) Resign() {
 	if r := m.resumed.Load(); r != nil {
 		r.end(fmt.Errorf("%w: resigned", leasehold.ErrReleased))
-		return nil
+		return
 	}
-	return m.elector.Resign(ctx)
+	done, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = m.elector.Resign(done)
 }
 
 // Check is leasehold.Elector.Check, also for a resumed term.
 func (m *Member) Check(req *http.Request) error {
 	now, limit := m.g.s.Clock.Now().Mono, 2*max(m.g.s.TTL, m.g.s.Poll)
-	if f := m.failing.Load(); f != nil && now-f.since > limit {
-		return fmt.Errorf("resuming the member's term has failed for %v: %w", (now - f.since).Round(time.Second),
-			f.last)
+	if w := m.waits.Load(); w != nil && now-w.since > limit {
+		return fmt.Errorf("%s has not succeeded for %v: %w", w.does, (now - w.since).Round(time.Second), w.last)
 	}
 	r := m.resumed.Load()
 	if r == nil {
