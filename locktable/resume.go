@@ -1,6 +1,7 @@
 package locktable
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -85,14 +86,11 @@ func (t *Table) Leases(ctx context.Context) ([]*Lease, error) {
 	}
 	t.mu.Lock()
 	switch {
+	case !t.resumed.done && gaveUp:
+		why := cmp.Or(t.self.Failure(), t.trouble.err)
+		return nil, t.named(fmt.Errorf("waiting for the leases: %w", endedBy(ctx, why)))
 	case t.resumed.err != nil:
 		return nil, t.resumed.err
-	case !t.resumed.done && gaveUp:
-		why := t.endedBy(ctx)
-		if failure := t.self.Failure(); failure != nil {
-			why = fmt.Errorf("%w: %w", ended(ctx), failure)
-		}
-		return nil, t.named(fmt.Errorf("resuming: %w", why))
 	case !t.resumed.done:
 		return nil, t.named(ErrNotRunning)
 	}
@@ -128,10 +126,10 @@ func (w *want) settleResumed(err error) (events []Event) {
 		return nil
 	}
 	w.resumed.err = err
-	if err != nil && !errors.Is(err, leasehold.ErrLost) && !errors.Is(err, leasehold.ErrReleased) {
-		return nil // the next Run may resume it
+	w.resumed.done = w.hadTerm || errors.Is(err, leasehold.ErrLost) || errors.Is(err, leasehold.ErrReleased)
+	if !w.resumed.done { // the next Run may resume it
+		return nil
 	}
-	w.resumed.done = true
 	for _, r := range w.resumed.requests {
 		switch {
 		case r.state == held && err != nil:

@@ -130,9 +130,6 @@ func (t *Table) Run(ctx context.Context) error {
 	t.running, t.ended, t.hadTerm, t.termless = true, false, false, t.clock.Now().Mono
 	ctx, t.stop = context.WithCancel(ctx)
 	t.runs, t.unleft, t.trouble = ctx, nil, trouble{}
-	if t.resumed.pending() {
-		t.resumed.err = nil
-	}
 	close(t.began)
 	t.mu.Unlock()
 	defer t.enlist()()
@@ -140,7 +137,7 @@ func (t *Table) Run(ctx context.Context) error {
 	err := t.self.Run(ctx)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if err != nil && !t.hadTerm {
+	if !t.hadTerm {
 		t.settleResumed(err)
 	}
 	switch {

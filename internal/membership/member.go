@@ -21,7 +21,7 @@ type Member struct {
 	terms   Terms
 	unique  bool
 	resumed atomic.Pointer[resumed] // the term that continues from a handle; nil without one
-	waits   atomic.Pointer[waiting] // for the store, without a term; nil while it does not
+	waits   atomic.Pointer[waiting] // never nil
 
 	// Of the goroutine of Run.
 	handle string           // of the term that Run begins with; "" if none
@@ -36,14 +36,14 @@ type resumed struct {
 	served atomic.Pointer[time.Duration] // monotonic time when Serve has returned; nil before
 }
 
-// waiting is what Run does before its first term, or after its last one.
+// waiting is what Run waits for before the term of a handle, or after its last term. It is zero
+// otherwise.
 type waiting struct {
+	what  error
 	since time.Duration // monotonic time
-	does  string        // for people to read
-	last  error         // of its last request
 }
 
-var errUnderWay = errors.New("the request is still under way")
+var errUnanswered = errors.New("the request has not returned")
 
 // Terms are the functions of a member's terms. They are called on the goroutine of Run.
 type Terms struct {
@@ -75,6 +75,7 @@ func (g *Group) Member(key string, unique bool, terms Terms, opts ...leasehold.O
 		terms.Settle = func() {}
 	}
 	m := &Member{g: g, lock: lock, terms: terms, unique: unique}
+	m.waits.Store(&waiting{})
 	m.elector, err = leasehold.NewElector(lock, leasehold.Callbacks{
 		OnStartedLeading: m.term,
 		OnStoppedLeading: func(error) { terms.Settle() },
@@ -105,8 +106,8 @@ func (m *Member) Run(ctx context.Context) error {
 	if left.Token == 0 {
 		return nil
 	}
-	m.waits.Store(&waiting{m.g.s.Clock.Now().Mono, "removing the member's object", errUnderWay})
-	defer m.waits.Store(nil) // even if the store panics
+	m.waits.Store(&waiting{fmt.Errorf("removing the member's object: %w", errUnanswered), m.g.s.Clock.Now().Mono})
+	defer m.waits.Store(&waiting{})
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.g.s.Attempt())
 	defer cancel()
 	if err := m.g.remove(ctx, m.Key(), left, m.stale, m.unique); err != nil {
@@ -132,11 +133,7 @@ func (m *Member) goOn(ctx context.Context) error {
 	r := &resumed{lease: lease, end: end}
 	m.resumed.Store(r)
 	defer m.resumed.Store(nil)
-	defer func() { // even if the release panics
-		if m.handle == "" {
-			m.terms.Settle()
-		}
-	}()
+	defer m.terms.Settle() // even if the release panics
 	err = lease.Do(under, func(ctx context.Context, lease *leasehold.Lease) error {
 		m.handle = ""
 		m.term(ctx, lease)
@@ -144,27 +141,24 @@ func (m *Member) goOn(ctx context.Context) error {
 		r.served.Store(&now)
 		return nil
 	})
-	if err == nil || errors.Is(err, leasehold.ErrLost) {
-		return nil
+	if err != nil && !errors.Is(err, leasehold.ErrLost) {
+		m.g.s.Log.Warn("releasing failed", "key", m.Key(), "free_after", m.g.s.TTL, "err", err)
+		if ctx.Err() != nil {
+			return err
+		}
 	}
-	m.g.s.Log.Warn("releasing failed", "key", m.Key(), "free_after", m.g.s.TTL, "err", err)
-	if ctx.Err() == nil {
-		return nil
-	}
-	return err
+	return nil
 }
 
 // resume tries again until the term continues here, cannot continue, or ctx ends, which is not an
 // error.
 func (m *Member) resume(ctx context.Context) (*leasehold.Lease, error) {
-	s, failures := m.g.s, 0
-	const does = "resuming the member's term"
-	began := s.Clock.Now().Mono
-	m.waits.Store(&waiting{began, does, errUnderWay})
-	defer m.waits.Store(nil)
-	for {
-		lease, err := m.lock.Resume(ctx, m.handle)
-		switch {
+	s, failures, err := m.g.s, 0, errUnanswered
+	defer m.waits.Store(&waiting{})
+	for began := s.Clock.Now().Mono; ; {
+		m.waits.Store(&waiting{fmt.Errorf("resuming the member's term: %w", err), began})
+		var lease *leasehold.Lease
+		switch lease, err = m.lock.Resume(ctx, m.handle); {
 		case err == nil:
 			return lease, nil
 		case ctx.Err() != nil:
@@ -173,22 +167,17 @@ func (m *Member) resume(ctx context.Context) (*leasehold.Lease, error) {
 			errors.Is(err, leasehold.ErrPermanent):
 			return nil, err
 		}
-		m.waits.Store(&waiting{began, does, err})
 		s.Log.Warn("resuming the member's term failed, will retry", "key", m.Key(), "err", err)
 		_ = clock.Wait(ctx, s.Clock, clock.Backoff(s.Clock, &failures, s.Poll/4, s.TTL), nil)
 	}
 }
 
-// Failure is why the term of the handle has not continued yet; nil while Run does not resume it.
-func (m *Member) Failure() error {
-	if w := m.waits.Load(); w != nil {
-		return w.last
-	}
-	return nil
-}
+// Failure is what Run waits for before the term of a handle, or after its last term, and why it
+// waits. It is nil otherwise.
+func (m *Member) Failure() error { return m.waits.Load().what }
 
-// Resign ends the present term as the end of Run's ctx does, and Run continues. It does not wait
-// for either. Without a term it does nothing.
+// Resign ends the present term as the end of Run's ctx does, and Run continues. It waits for
+// nothing. Without a term it does nothing.
 func (m *Member) Resign() {
 	if r := m.resumed.Load(); r != nil {
 		r.end(fmt.Errorf("%w: resigned", leasehold.ErrReleased))
@@ -202,8 +191,8 @@ func (m *Member) Resign() {
 // Check is leasehold.Elector.Check, also for a resumed term.
 func (m *Member) Check(req *http.Request) error {
 	now, limit := m.g.s.Clock.Now().Mono, 2*max(m.g.s.TTL, m.g.s.Poll)
-	if w := m.waits.Load(); w != nil && now-w.since > limit {
-		return fmt.Errorf("%s has not succeeded for %v: %w", w.does, (now - w.since).Round(time.Second), w.last)
+	if w := m.waits.Load(); w.what != nil && now-w.since > limit {
+		return fmt.Errorf("for %v: %w", (now - w.since).Round(time.Second), w.what)
 	}
 	r := m.resumed.Load()
 	if r == nil {
