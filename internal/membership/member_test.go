@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -102,10 +103,9 @@ func TestADeleteThatCannotBeTried(t *testing.T) {
 }
 
 func testADeleteThatCannotBeTried(s *scene, fails bool) {
-	failing := false
+	var failing atomic.Bool
 	store := teststore.New(s.store, func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
-		if failing && r.Op == teststore.Get {
-			failing = false // once, which is the look before the release
+		if r.Op == teststore.Get && failing.CompareAndSwap(true, false) { // the look before the release
 			return leasehold.Object{}, errors.New("503")
 		}
 		return r.Send(ctx)
@@ -114,7 +114,7 @@ func testADeleteThatCannotBeTried(s *scene, fails bool) {
 	_, err := s.once(false, membership.Terms{
 		Serve: func(ctx context.Context, lease *leasehold.Lease, _ membership.Term) bool {
 			<-ctx.Done()
-			if failing = fails; !fails { // another process has the handle
+			if failing.Store(fails); !fails { // another process has the handle
 				l, err := leasehold.NewLock(s.store, key, leasehold.WithLogger(silent))
 				require.NoError(s, err)
 				resumed, err := l.Resume(s.Context(), lease.Handle())
@@ -125,7 +125,7 @@ func testADeleteThatCannotBeTried(s *scene, fails bool) {
 		},
 	})
 	require.NoError(s, err)
-	require.False(s, failing)
+	require.False(s, failing.Load())
 	require.Zero(s, store.Sent(teststore.Delete))
 }
 
