@@ -119,8 +119,8 @@ func (w *want) resumes(tm *term) bool {
 	return true
 }
 
-// settleResumed notes that this process has written over what others may still write, or why it
-// never will. The caller holds t.mu.
+// settleResumed notes that this process has written over what others may still write, or why the
+// last Run could not, and what that means for the leases. The caller holds t.mu.
 func (w *want) settleResumed(err error) (events []Event) {
 	if !w.resumed.pending() {
 		return nil
