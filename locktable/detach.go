@@ -62,7 +62,7 @@ func (t *Table) Detach(ctx context.Context) (handle string, err error) {
 	case <-ctx.Done():
 		t.mu.Lock()
 		if t.detaching == d { // else it is decided, and another call may be under way
-			t.decide("", t.endedBy(ctx))
+			t.decide("", endedBy(ctx, t.trouble.err))
 		}
 		t.mu.Unlock()
 	}
@@ -76,10 +76,10 @@ func (t *Table) Detach(ctx context.Context) (handle string, err error) {
 	return d.handle, nil
 }
 
-// endedBy is why a wait for the table has ended with ctx. The caller holds t.mu.
-func (w *want) endedBy(ctx context.Context) error {
-	if w.trouble.err != nil {
-		return fmt.Errorf("%w: %w", ended(ctx), w.trouble.err)
+// endedBy is why a wait has ended with ctx, and why it has taken so long, if that is known.
+func endedBy(ctx context.Context, trouble error) error {
+	if trouble != nil {
+		return fmt.Errorf("%w: %w", ended(ctx), trouble)
 	}
 	return ended(ctx)
 }

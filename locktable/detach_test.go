@@ -418,6 +418,31 @@ func TestResumeWhileTheStoreFails(t *testing.T) {
 	})
 }
 
+// A Run that the store has refused for good leaves the handle as good as before. The next Run goes
+// on with it, and with its leases.
+func TestResumeAfterARunThatWasRefused(t *testing.T) {
+	onStore(t, func(t *testing.T, store *counting) {
+		a := start(t, store)
+		x := acquire(t, a.Lock("x"))
+		own := alone(store)
+		own.set(func(string, string) error { return errDenied }, nil)
+		b := resume(t, own, detach(t, a))
+		b.fails = true
+		_, err := b.Leases(soon(t))
+		require.ErrorIs(t, err, errDenied)
+		require.ErrorIs(t, b.stop(), errDenied)
+		_, err = b.Leases(soon(t))
+		require.ErrorIs(t, err, errDenied)
+		own.set(nil, nil)
+		b = run(t, b.Table)
+		synctest.Wait()
+		lease := resumed(t, b)[0]
+		require.Equal(t, x.Token(), lease.Token())
+		time.Sleep(10 * ttl)
+		require.True(t, lease.Valid())
+	})
+}
+
 // Check and Leases tell why a term cannot be resumed. Check does not take the outage for a second
 // process of the name.
 func TestCheckWhileATermCannotBeResumed(t *testing.T) {

@@ -1,7 +1,9 @@
 package locktable
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/leasehold-go/leasehold"
@@ -13,7 +15,7 @@ type resumed struct {
 	requests []*request
 	settled  chan struct{} // closed when this process has written over what others may still write, or cannot
 	done     bool          // settled is closed
-	err      error         // why the term did not continue here
+	err      error         // why the term did not continue here, in the last Run
 }
 
 // Resume returns a table that continues a member and its leases, from a handle of [Table.Detach].
@@ -26,10 +28,11 @@ type resumed struct {
 // A member can be resumed as long as no other member has evicted it, even after its TTL. If the
 // member cannot continue, because it was evicted, released or broken, Run and Leases return an
 // error that matches [leasehold.ErrLost] or [leasehold.ErrReleased]: see [leasehold.Lock.Resume].
-// If several processes have the handle, the last one that resumes has the leases. The previous
-// process notices at its next renewal, a third of the TTL later at most. Until then both act, and a
-// lock that either releases is released. So stop the previous process, by [Table.Detach] if it has
-// acquired locks that are to move too.
+// After any other error, call Run again: it resumes the member if it still can. If several
+// processes have the handle, the last one that resumes has the leases. The previous process notices
+// at its next renewal, a third of the TTL later at most. Until then both act, and a lock that
+// either releases is released. So stop the previous process, by [Table.Detach] if it has acquired
+// locks that are to move too.
 //
 // The error of Resume matches [leasehold.ErrPermanent] if the handle is incomplete, or is not a
 // handle of a table.
@@ -83,14 +86,11 @@ func (t *Table) Leases(ctx context.Context) ([]*Lease, error) {
 	}
 	t.mu.Lock()
 	switch {
+	case !t.resumed.done && gaveUp:
+		why := cmp.Or(t.self.Failure(), t.trouble.err)
+		return nil, t.named(fmt.Errorf("waiting for the leases: %w", endedBy(ctx, why)))
 	case t.resumed.err != nil:
 		return nil, t.resumed.err
-	case !t.resumed.done && gaveUp:
-		why := t.endedBy(ctx)
-		if failure := t.self.Failure(); failure != nil {
-			why = fmt.Errorf("%w: %w", ended(ctx), failure)
-		}
-		return nil, t.named(fmt.Errorf("resuming: %w", why))
 	case !t.resumed.done:
 		return nil, t.named(ErrNotRunning)
 	}
@@ -119,13 +119,17 @@ func (w *want) resumes(tm *term) bool {
 	return true
 }
 
-// settleResumed notes that this process has written over what others may still write, or why it
-// never will. The caller holds t.mu.
+// settleResumed notes that this process has written over what others may still write, or why the
+// last Run could not, and what that means for the leases. The caller holds t.mu.
 func (w *want) settleResumed(err error) (events []Event) {
 	if !w.resumed.pending() {
 		return nil
 	}
-	w.resumed.done, w.resumed.err = true, err
+	w.resumed.err = err
+	w.resumed.done = w.hadTerm || errors.Is(err, leasehold.ErrLost) || errors.Is(err, leasehold.ErrReleased)
+	if !w.resumed.done { // the next Run may resume it
+		return nil
+	}
 	for _, r := range w.resumed.requests {
 		switch {
 		case r.state == held && err != nil:

@@ -137,7 +137,7 @@ func (t *Table) Run(ctx context.Context) error {
 	err := t.self.Run(ctx)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if err != nil && !t.hadTerm {
+	if !t.hadTerm {
 		t.settleResumed(err)
 	}
 	switch {

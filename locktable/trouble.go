@@ -1,7 +1,6 @@
 package locktable
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -48,9 +47,7 @@ func (c *committer) endIfStuck(unread bool, err error) {
 		c.mu.Lock()
 		c.tm.gaveUp = fmt.Errorf("for two TTLs the table could not be written or read: %w", err)
 		c.mu.Unlock()
-		done, cancel := context.WithCancel(context.Background())
-		cancel()
-		_ = c.self.Resign(done)
+		c.self.Resign()
 	}
 }
 

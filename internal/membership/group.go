@@ -85,9 +85,12 @@ func (g *Group) version(ctx context.Context, key string) string {
 }
 
 // remove deletes the object of a member whose term was released, unless another term has begun in
-// it. stale is from version. A name that no other process will ever have needs none.
-func (g *Group) remove(ctx context.Context, key string, term leasehold.Record, stale string) error {
-	if g.IgnoresDeletes() {
+// it. stale is from version. Without it, or if version has seen the release already, the condition
+// cannot be tried, and the object stays. unique says that no other process will ever use the key:
+// then the condition need not be tried.
+func (g *Group) remove(ctx context.Context, key string, term leasehold.Record, stale string, unique bool) error {
+	tries := !unique && g.deletes.Load() == untried
+	if g.IgnoresDeletes() || tries && stale == "" {
 		return nil
 	}
 	obj, err := g.store.Get(ctx, key)
@@ -101,7 +104,10 @@ func (g *Group) remove(ctx context.Context, key string, term leasehold.Record, s
 	if err != nil || !rec.Released() || TermOf(key, rec) != TermOf(key, term) {
 		return err
 	}
-	if stale != "" && stale != obj.ETag && g.deletes.Load() == untried {
+	if tries {
+		if stale == obj.ETag {
+			return nil
+		}
 		switch err := g.store.DeleteIfMatch(ctx, key, stale); {
 		case err == nil: // the object was removed against the condition
 			g.deletes.Store(ignored)

@@ -151,8 +151,8 @@ func (j *Judge) Owes() bool { return j.left.Token > 0 }
 func (j *Judge) Evicted(ctx context.Context) error {
 	left := j.left
 	j.left = leasehold.Record{}
-	if left.Token == 0 || j.stale == "" && j.g.deletes.Load() == untried {
+	if left.Token == 0 {
 		return nil
 	}
-	return j.g.remove(ctx, j.asks.term.Key, left, j.stale)
+	return j.g.remove(ctx, j.asks.term.Key, left, j.stale, false)
 }

@@ -21,7 +21,7 @@ type Member struct {
 	terms   Terms
 	unique  bool
 	resumed atomic.Pointer[resumed] // the term that continues from a handle; nil without one
-	failing atomic.Pointer[failing] // of resume; nil if none has failed
+	waits   atomic.Pointer[waiting] // never nil
 
 	// Of the goroutine of Run.
 	handle string           // of the term that Run begins with; "" if none
@@ -36,11 +36,14 @@ type resumed struct {
 	served atomic.Pointer[time.Duration] // monotonic time when Serve has returned; nil before
 }
 
-// failing is a row of resumptions that have failed.
-type failing struct {
-	since time.Duration // monotonic time before the first one
-	last  error
+// waiting is what Run waits for before the term of a handle, or after its last term. It is zero
+// otherwise.
+type waiting struct {
+	what  error
+	since time.Duration // monotonic time
 }
+
+var errUnanswered = errors.New("the request has not returned")
 
 // Terms are the functions of a member's terms. They are called on the goroutine of Run.
 type Terms struct {
@@ -55,8 +58,9 @@ type Terms struct {
 	// removed, after Run has released it. Otherwise the released object stays, because it shows
 	// others at once that the term has ended.
 	Serve func(ctx context.Context, lease *leasehold.Lease, term Term) (forgotten bool)
-	// Settle is called between two terms, and after the last one. The next term waits for it, but a
-	// Settle that takes its time is not reported. It may be nil.
+	// Settle is called between two terms, and after the last one, even if the term had ended before
+	// Serve. The next term waits for it, but a Settle that takes its time is not reported. It may be
+	// nil.
 	Settle func()
 }
 
@@ -72,6 +76,7 @@ func (g *Group) Member(key string, unique bool, terms Terms, opts ...leasehold.O
 		terms.Settle = func() {}
 	}
 	m := &Member{g: g, lock: lock, terms: terms, unique: unique}
+	m.waits.Store(&waiting{})
 	m.elector, err = leasehold.NewElector(lock, leasehold.Callbacks{
 		OnStartedLeading: m.term,
 		OnStoppedLeading: func(error) { terms.Settle() },
@@ -84,10 +89,10 @@ func (m *Member) Key() string { return m.lock.Key() }
 
 // Run holds the member's lock, takes it anew after a loss, and gives it back when ctx ends. Then it
 // removes the member's object, if the last term allows it. If that fails, the object stays, and
-// others may remove it. The errors are the errors of leasehold.Elector.Run. A Run at the same
-// time as another is an error.
+// others may remove it. The errors are the errors of leasehold.Elector.Run. Its caller does not
+// call it at the same time as another Run.
 func (m *Member) Run(ctx context.Context) error {
-	if m.handle != "" {
+	for m.handle != "" && ctx.Err() == nil {
 		if err := m.goOn(ctx); err != nil {
 			return err
 		}
@@ -102,9 +107,11 @@ func (m *Member) Run(ctx context.Context) error {
 	if left.Token == 0 {
 		return nil
 	}
+	m.waits.Store(&waiting{fmt.Errorf("removing the member's object: %w", errUnanswered), m.g.s.Clock.Now().Mono})
+	defer m.waits.Store(&waiting{})
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.g.s.Attempt())
 	defer cancel()
-	if err := m.g.remove(ctx, m.Key(), left, m.stale); err != nil {
+	if err := m.g.remove(ctx, m.Key(), left, m.stale, m.unique); err != nil {
 		m.g.s.Log.Info("the member's object could not be removed", "key", m.Key(), "err", err)
 	}
 	return nil
@@ -115,39 +122,44 @@ func (m *Member) Run(ctx context.Context) error {
 func (m *Member) Resume(handle string) { m.handle = handle }
 
 // goOn is the term of the handle. Its error is the error of the resumption, or of the release at
-// the end of ctx.
+// the end of ctx. If the lease has ended before Serve begins, as after a pause of the process, the
+// handle stays, because the term itself may not have ended.
 func (m *Member) goOn(ctx context.Context) error {
 	lease, err := m.resume(ctx)
 	if lease == nil {
 		return err
 	}
-	m.handle = ""
 	under, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	r := &resumed{lease: lease, end: end}
 	m.resumed.Store(r)
 	defer m.resumed.Store(nil)
+	defer m.terms.Settle() // even if the release panics
 	err = lease.Do(under, func(ctx context.Context, lease *leasehold.Lease) error {
+		m.handle = ""
 		m.term(ctx, lease)
 		now := m.g.s.Clock.Now().Mono
 		r.served.Store(&now)
 		return nil
 	})
-	m.terms.Settle()
-	if ctx.Err() == nil || errors.Is(err, leasehold.ErrLost) {
-		return nil
+	if err != nil && !errors.Is(err, leasehold.ErrLost) {
+		m.g.s.Log.Warn("releasing failed", "key", m.Key(), "free_after", m.g.s.TTL, "err", err)
+		if ctx.Err() != nil {
+			return err
+		}
 	}
-	return err
+	return nil
 }
 
 // resume tries again until the term continues here, cannot continue, or ctx ends, which is not an
 // error.
 func (m *Member) resume(ctx context.Context) (*leasehold.Lease, error) {
-	s, failures := m.g.s, 0
-	defer m.failing.Store(nil)
+	s, failures, err := m.g.s, 0, errUnanswered
+	defer m.waits.Store(&waiting{})
 	for began := s.Clock.Now().Mono; ; {
-		lease, err := m.lock.Resume(ctx, m.handle)
-		switch {
+		m.waits.Store(&waiting{fmt.Errorf("resuming the member's term: %w", err), began})
+		var lease *leasehold.Lease
+		switch lease, err = m.lock.Resume(ctx, m.handle); {
 		case err == nil:
 			return lease, nil
 		case ctx.Err() != nil:
@@ -156,36 +168,32 @@ func (m *Member) resume(ctx context.Context) (*leasehold.Lease, error) {
 			errors.Is(err, leasehold.ErrPermanent):
 			return nil, err
 		}
-		m.failing.Store(&failing{began, err})
 		s.Log.Warn("resuming the member's term failed, will retry", "key", m.Key(), "err", err)
 		_ = clock.Wait(ctx, s.Clock, clock.Backoff(s.Clock, &failures, s.Poll/4, s.TTL), nil)
 	}
 }
 
-// Failure is why the term of the handle could not be resumed yet; nil if nothing has failed.
-func (m *Member) Failure() error {
-	if f := m.failing.Load(); f != nil {
-		return f.last
-	}
-	return nil
-}
+// Failure is what Run waits for before the term of a handle, or after its last term, and why it
+// waits. It is nil otherwise.
+func (m *Member) Failure() error { return m.waits.Load().what }
 
-// Resign ends the present term as the end of Run's ctx does, and Run continues: see
-// leasehold.Elector.Resign.
-func (m *Member) Resign(ctx context.Context) error {
+// Resign ends the present term as the end of Run's ctx does, and Run continues. It waits for
+// nothing. Without a term it does nothing.
+func (m *Member) Resign() {
 	if r := m.resumed.Load(); r != nil {
 		r.end(fmt.Errorf("%w: resigned", leasehold.ErrReleased))
-		return nil
+		return
 	}
-	return m.elector.Resign(ctx)
+	done, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = m.elector.Resign(done)
 }
 
 // Check is leasehold.Elector.Check, also for a resumed term.
 func (m *Member) Check(req *http.Request) error {
 	now, limit := m.g.s.Clock.Now().Mono, 2*max(m.g.s.TTL, m.g.s.Poll)
-	if f := m.failing.Load(); f != nil && now-f.since > limit {
-		return fmt.Errorf("resuming the member's term has failed for %v: %w", (now - f.since).Round(time.Second),
-			f.last)
+	if w := m.waits.Load(); w.what != nil && now-w.since > limit {
+		return fmt.Errorf("for %v: %w", (now - w.since).Round(time.Second), w.what)
 	}
 	r := m.resumed.Load()
 	if r == nil {

@@ -1,7 +1,12 @@
 package membership_test
 
 import (
+	"bytes"
 	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -9,6 +14,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/membership"
+	"github.com/leasehold-go/leasehold/internal/testkit/teststore"
 )
 
 // looseStore may ignore the condition of a DELETE.
@@ -86,6 +92,43 @@ func TestDeletesThatIgnoreTheirCondition(t *testing.T) {
 	}
 }
 
+// Without an older version there is nothing to try the condition with. No DELETE is sent then,
+// because another process may take the name before it lands.
+func TestADeleteThatCannotBeTried(t *testing.T) {
+	for name, fails := range map[string]bool{"the object cannot be read": true, "it was released before": false} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(s *scene) { testADeleteThatCannotBeTried(s, fails) })
+		})
+	}
+}
+
+func testADeleteThatCannotBeTried(s *scene, fails bool) {
+	var failing atomic.Bool
+	store := teststore.New(s.store, func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
+		if r.Op == teststore.Get && failing.CompareAndSwap(true, false) { // the look before the release
+			return leasehold.Object{}, errors.New("503")
+		}
+		return r.Send(ctx)
+	})
+	s.group = membership.NewGroup(store, settings())
+	_, err := s.once(false, membership.Terms{
+		Serve: func(ctx context.Context, lease *leasehold.Lease, _ membership.Term) bool {
+			<-ctx.Done()
+			if failing.Store(fails); !fails { // another process has the handle
+				l, err := leasehold.NewLock(s.store, key, leasehold.WithLogger(silent))
+				require.NoError(s, err)
+				resumed, err := l.Resume(s.Context(), lease.Handle())
+				require.NoError(s, err)
+				require.NoError(s, resumed.Release(s.Context()))
+			}
+			return true
+		},
+	})
+	require.NoError(s, err)
+	require.False(s, failing.Load())
+	require.Zero(s, store.Sent(teststore.Delete))
+}
+
 // What a judge has made or taken is removed, unless another term has begun in it.
 func TestALaterTermStays(t *testing.T) {
 	for name, ends := range map[string]bool{"it goes on": false, "it was released": true} {
@@ -161,30 +204,194 @@ func testHealing(s *scene, settles, goesOn bool) {
 	require.False(s, s.exists())
 }
 
+// kinds runs a test with a first term of its own, and with one of a handle.
+func kinds(t *testing.T, play func(s *scene, m func(membership.Terms) *membership.Member)) {
+	t.Helper()
+	for name, goesOn := range map[string]bool{"a term of its own": false, "a term of a handle": true} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(s *scene) {
+				play(s, func(terms membership.Terms) *membership.Member {
+					m, err := s.group.Member(key, true, terms)
+					require.NoError(s, err)
+					if goesOn {
+						lease := s.term()
+						lease.Abandon()
+						m.Resume(lease.Handle())
+					}
+					return m
+				})
+			})
+		})
+	}
+}
+
 // A term that ends by Resign is followed by another one.
 func TestResign(t *testing.T) {
-	bubble(t, func(s *scene) {
+	kinds(t, func(s *scene, member func(membership.Terms) *membership.Member) {
 		terms := make(chan membership.Term, 2)
-		m, err := s.group.Member(key, true, membership.Terms{
+		m := member(membership.Terms{
 			Serve: func(ctx context.Context, _ *leasehold.Lease, term membership.Term) bool {
 				terms <- term
 				<-ctx.Done()
+				time.Sleep(time.Second)
 				return true
 			},
 		})
-		require.NoError(s, err)
 		require.Equal(s, key, m.Key())
 		ctx, cancel := context.WithCancel(s.Context())
 		done := make(chan error)
 		go func() { done <- m.Run(ctx) }()
 		first := <-terms
 		require.NoError(s, m.Check(nil))
-		require.NoError(s, m.Resign(s.Context()))
+		began := time.Now()
+		m.Resign()
+		require.Zero(s, time.Since(began), "it does not wait")
 		second := <-terms
 		require.Equal(s, first.Token+1, second.Token)
 		cancel()
 		require.NoError(s, <-done)
 		require.False(s, s.exists())
+	})
+}
+
+// A release that fails is logged, also if Run continues.
+func TestAReleaseThatFails(t *testing.T) {
+	var log bytes.Buffer
+	kinds(t, func(s *scene, member func(membership.Terms) *membership.Member) {
+		log.Reset()
+		with, store := settings(), teststore.New(s.store, nil)
+		with.Log = slog.New(slog.NewTextHandler(&log, nil))
+		s.group = membership.NewGroup(store, with)
+		m := member(membership.Terms{Serve: func(ctx context.Context, _ *leasehold.Lease, term membership.Term) bool {
+			<-ctx.Done()
+			if term.Token == 1 {
+				store.Fail(errors.New("503"), teststore.Puts...)
+			}
+			return true
+		}})
+		ctx, cancel := context.WithCancel(s.Context())
+		done := make(chan error)
+		go func() { done <- m.Run(ctx) }()
+		time.Sleep(time.Second)
+		m.Resign()
+		time.Sleep(2 * ttl)
+		store.Fail(nil)
+		time.Sleep(2 * ttl)
+		cancel()
+		require.NoError(s, <-done)
+		require.Equal(s, 1, strings.Count(log.String(), "releasing failed"))
+	})
+}
+
+// A request that never returns is found, also before the first term and after the last one.
+func TestCheckOfARequestThatHangs(t *testing.T) {
+	for name, hangs := range map[string]teststore.Op{"resuming": teststore.Get, "removing": teststore.Delete} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(s *scene) {
+				lease := s.term()
+				lease.Abandon()
+				goesOn := make(chan struct{})
+				s.group = membership.NewGroup(teststore.New(s.store,
+					func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
+						if r.Op == hangs {
+							<-goesOn
+						}
+						return r.Send(ctx)
+					}), settings())
+				m, err := s.group.Member(key, true, waits(true))
+				require.NoError(s, err)
+				m.Resume(lease.Handle())
+				ctx, cancel := context.WithCancel(s.Context())
+				done := make(chan error, 1)
+				go func() { done <- m.Run(ctx) }()
+				if hangs == teststore.Delete {
+					time.Sleep(ttl)
+					cancel()
+				}
+				time.Sleep(2*ttl - time.Second)
+				require.NoError(s, m.Check(nil))
+				time.Sleep(2 * time.Second)
+				require.ErrorContains(s, m.Check(nil), "31s: "+name+" the member's")
+				require.ErrorIs(s, m.Check(nil), m.Failure())
+				close(goesOn)
+				time.Sleep(time.Second)
+				require.NoError(s, m.Check(nil))
+				require.NoError(s, m.Failure())
+				cancel()
+				require.NoError(s, <-done)
+			})
+		})
+	}
+}
+
+// A process that is paused before it can serve a resumed term resumes the term again, if nobody has
+// taken the object meanwhile.
+func TestAPauseBeforeAResumedTerm(t *testing.T) {
+	for name, taken := range map[string]bool{"nobody has taken it": false, "a judge has taken it": true} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(s *scene) {
+				lease, pauses := s.term(), 1
+				lease.Abandon()
+				with := settings()
+				with.Options = []leasehold.Option{leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
+					if e.Kind == leasehold.EventAcquired && pauses > 0 {
+						pauses--
+						time.Sleep(2 * ttl)
+						if taken {
+							require.NoError(s, s.term().Release(s.Context()))
+						}
+					}
+				})}
+				s.group = membership.NewGroup(s.store, with)
+				var served []membership.Term
+				m, err := s.group.Member(key, true, membership.Terms{
+					Serve: func(ctx context.Context, _ *leasehold.Lease, term membership.Term) bool {
+						served = append(served, term)
+						<-ctx.Done()
+						return true
+					},
+				})
+				require.NoError(s, err)
+				m.Resume(lease.Handle())
+				ctx, cancel := context.WithTimeout(s.Context(), 4*ttl)
+				defer cancel()
+				err = m.Run(ctx)
+				if taken {
+					require.ErrorIs(s, err, leasehold.ErrLost)
+					require.Empty(s, served)
+					return
+				}
+				require.NoError(s, err)
+				require.Equal(s, []membership.Term{termOf(lease)}, served)
+				require.False(s, s.exists())
+			})
+		})
+	}
+}
+
+// What is left of a term is settled even if the store panics.
+func TestAPanicOfTheRelease(t *testing.T) {
+	kinds(t, func(s *scene, member func(membership.Terms) *membership.Member) {
+		panics, settled := false, 0
+		s.group = membership.NewGroup(teststore.New(s.store,
+			func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
+				if panics {
+					panic("oh")
+				}
+				return r.Send(ctx)
+			}), settings())
+		m := member(membership.Terms{
+			Serve: func(ctx context.Context, _ *leasehold.Lease, _ membership.Term) bool {
+				<-ctx.Done()
+				panics = true
+				return false
+			},
+			Settle: func() { settled++ },
+		})
+		ctx, cancel := context.WithTimeout(s.Context(), time.Second)
+		defer cancel()
+		require.PanicsWithValue(s, "oh", func() { _ = m.Run(ctx) })
+		require.Equal(s, 1, settled)
 	})
 }
 
