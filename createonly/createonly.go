@@ -337,17 +337,17 @@ func (s *Store) sweep(ctx context.Context, key string, versions []uint64, most i
 			})
 		}
 	}
+	late := fmt.Errorf("a DELETE has not ended after %v", sweepTime)
 	sweeping, done := context.WithTimeout(context.WithoutCancel(ctx), sweepTime)
 	go func() {
 		defer done()
-		defer context.AfterFunc(sweeping, func() { // whether Delete heeds it or not
-			failed(fmt.Errorf("a DELETE has not ended after %v", sweepTime))
-		})()
+		defer context.AfterFunc(sweeping, func() { failed(late) })() // whether Delete heeds it or not
 		for _, n := range old {
 			if err := s.objects.Delete(sweeping, name(key, n)); err != nil {
-				if sweeping.Err() == nil {
-					failed(err)
+				if sweeping.Err() != nil {
+					err = late
 				}
+				failed(err)
 				return
 			}
 		}

@@ -114,7 +114,7 @@ func TestCommandsWhereObjectsAreOnlyCreated(t *testing.T) {
 		first, err := seen.ReadString('\n')
 		require.NoError(t, err)
 		require.Contains(t, first, "never taken")
-		defer time.AfterFunc(time.Minute, func() { _ = watch.Process.Kill() }).Stop()
+		defer time.AfterFunc(10*time.Minute, func() { _ = watch.Process.Kill() }).Stop()
 		tells := func(what string) {
 			for line := ""; !strings.Contains(line, what); {
 				line, err = seen.ReadString('\n')
