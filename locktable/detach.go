@@ -76,7 +76,7 @@ func (t *Table) Detach(ctx context.Context) (handle string, err error) {
 	return d.handle, nil
 }
 
-// endedBy is why a wait has ended with ctx, and why it has taken so long, if that is known.
+// endedBy is the error of a wait that has ended with ctx, with its trouble if there was any.
 func endedBy(ctx context.Context, trouble error) error {
 	if trouble != nil {
 		return fmt.Errorf("%w: %w", ended(ctx), trouble)
