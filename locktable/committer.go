@@ -130,9 +130,7 @@ func (c *committer) snapshot(now time.Duration) (s snapshot, d *difference) {
 	}
 	var asked []uint64
 	if !leaving {
-		if asked, s.current = c.judgeTries(); !s.current {
-			return s, nil
-		}
+		asked, s.outdated = c.judgeTries()
 	}
 	d = c.difference(leaving && !busy)
 	if s.differs = d != nil; s.differs {

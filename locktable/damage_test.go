@@ -406,6 +406,56 @@ func testDamaged(t *testing.T, damage func(good []byte) []byte) {
 	})
 }
 
+// One failure after damage that has lasted, or during it, ends no term: no other member could have
+// made more of the table.
+func TestAFailureAfterDamage(t *testing.T) {
+	for name, op := range map[string]string{"of a read": "get", "of the first write": "put"} {
+		bubble.Run(t, name, func(t *testing.T) {
+			store := newCounting()
+			a := start(t, store)
+			lease, freed := acquire(t, a.Lock("x")), acquire(t, a.Lock("y"))
+			good, err := store.Get(t.Context(), key)
+			require.NoError(t, err)
+			overwrite(t, store, nil)
+			require.ErrorIs(t, freed.Release(testctx.Within(t, time.Second)), context.DeadlineExceeded)
+			time.Sleep(10 * ttl)
+			var failed atomic.Bool
+			store.set(func(o, of string) error {
+				if of == key && o == op && failed.CompareAndSwap(false, true) {
+					return errCut
+				}
+				return nil
+			}, nil)
+			time.Sleep(2 * ttl)
+			require.True(t, lease.Valid())
+			overwrite(t, store.Store, good.Body)
+			acquire(t, a.Lock("z"))
+			require.True(t, failed.Load())
+			require.True(t, lease.Valid())
+		})
+	}
+}
+
+// Nobody can write a table whose revision is the highest. It goes on once a person has repaired it.
+func TestTheHighestRevisionIsRepaired(t *testing.T) {
+	onStore(t, func(t *testing.T, store *counting) {
+		a := start(t, store)
+		lease := acquire(t, a.Lock("x"))
+		good, err := store.Get(t.Context(), key)
+		require.NoError(t, err)
+		rewrite(t, store, func(tab *tables.Table) { tab.Revision, tab.Nonce = leasehold.MaxToken, "by hand" })
+		_, err = a.Lock("y").Acquire(testctx.Within(t, 4*ttl))
+		require.ErrorIs(t, err, leasehold.ErrCorruptRecord)
+		require.ErrorIs(t, a.Check(nil), leasehold.ErrCorruptRecord)
+		require.True(t, lease.Valid())
+		overwrite(t, store, good.Body)
+		_, err = a.Lock("y").Acquire(testctx.Within(t, 4*ttl))
+		require.NoError(t, err)
+		require.True(t, lease.Valid())
+		require.NoError(t, a.Check(nil))
+	})
+}
+
 // What stands under the key of a table, and of a member, and is none: named for what it is, and
 // never overwritten.
 func TestWhatIsNoTableIsNamedAndStays(t *testing.T) {

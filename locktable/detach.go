@@ -109,7 +109,7 @@ func (w *want) undetachable(tm *term) error {
 // If a caller has released a lease in the meantime, that is written first.
 func (c *committer) detach() (done bool) {
 	n, _ := c.seen.tab.Find(c.tm.named)
-	rows := c.seen.tab.Requests(n)
+	rows, handle := c.seen.tab.Requests(n), c.seen.tab.HandleOf(n, c.tm.lease.Handle())
 	c.mu.Lock()
 	if err := c.undetachable(c.tm); err != nil {
 		c.decide("", err)
@@ -126,13 +126,11 @@ func (c *committer) detach() (done bool) {
 		}
 		events = append(events, c.gone(r, c.named(fmt.Errorf("%w (token %d)", errDetached, r.token)), false))
 	}
+	c.decide(handle, nil) // with the leases' end, so that a context that ends now does not lose the handle
 	c.mu.Unlock()
 	c.tm.lease.Abandon() // and does not free: the rows are another's now
 	c.stop()
 	c.observeAll(events)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.decide(c.seen.tab.HandleOf(n, c.tm.lease.Handle()), nil)
 	return true
 }
 

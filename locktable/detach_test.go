@@ -247,6 +247,21 @@ func TestDetachAfterAWriteOfUnknownOutcome(t *testing.T) {
 	})
 }
 
+// A context that ends while the observer hears of the end of the leases does not lose the handle.
+func TestDetachBesideASlowObserver(t *testing.T) {
+	onStore(t, func(t *testing.T, store *counting) {
+		a := start(t, store, locktable.WithObserver(func(_ context.Context, e locktable.Event) {
+			if e.Kind == locktable.EventReleased {
+				time.Sleep(2 * time.Second)
+			}
+		}))
+		x := acquire(t, a.Lock("x"))
+		handle, err := a.Detach(testctx.Within(t, time.Second))
+		require.NoError(t, err)
+		require.Equal(t, x.Token(), resumed(t, resume(t, store, handle))[0].Token())
+	})
+}
+
 // Who was killed while it gave a member's leases back may have a write under way that frees them.
 // The next who resumes writes first, so that it lands nowhere.
 func TestALateWriteOfAProcessBefore(t *testing.T) {

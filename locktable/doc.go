@@ -32,8 +32,9 @@
 //
 // Two holders are possible only if the table is damaged by hand. If the object is deleted or
 // restored, or an entry is removed, holders act on their leases until they read the table again.
-// Fencing tokens catch that, as long as one running process remembers the revision. That process
-// also raises the revision again.
+// Fencing tokens catch that if an entry was removed. After a deletion or a restore, tokens continue
+// from the older revision, so two holders may have the same token, until a running process that
+// remembers a higher revision reads the table, and raises its revision again.
 //
 // [Table.Detach] and [Resume] move a member, with all its leases, to another process.
 //

@@ -17,6 +17,7 @@ type snapshot struct {
 	differs   bool // seen from what this process wants
 	handsOver bool // by something that others wait for
 	mustWrite bool // a write must follow even if nothing differs
+	outdated  bool // a try waits for a newer version than seen
 	detaching bool // the member is to be handed over
 
 	leaveBy   time.Duration // when a member without functions stops trying to leave
@@ -73,6 +74,8 @@ func next(s snapshot, now time.Duration) action {
 		return action{do: read}
 	case s.mustWrite, s.differs && (s.leaving || s.handsOver || now >= s.yieldTill):
 		return action{do: write}
+	case s.outdated:
+		return action{do: read} // after the writes, because such calls may be made all the time
 	case s.differs:
 		return action{rest, min(s.yieldTill, s.readAt)}
 	case s.detaching && !s.leaving:

@@ -48,6 +48,12 @@ func TestNext(t *testing.T) {
 		{"differs, lets others write, a poll is due before", func(s *snapshot) {
 			s.differs, s.yieldTill = true, at(110)
 		}, action{rest, at(103)}},
+		{"a try needs a newer version", func(s *snapshot) {
+			s.outdated, s.differs, s.yieldTill = true, true, at(101)
+		}, action{do: read}},
+		{"a try needs a newer version, which a write is too", func(s *snapshot) {
+			s.outdated, s.differs = true, true
+		}, action{do: write}},
 		{"hands over", func(s *snapshot) {
 			s.differs, s.handsOver, s.yieldTill = true, true, at(101)
 		}, action{do: write}},
@@ -84,11 +90,11 @@ func TestNext(t *testing.T) {
 func TestNextInEverySituation(t *testing.T) {
 	const now = 100 * time.Second
 	times := []time.Duration{never, now - 1, now, now + 1}
-	for bits := range 1 << 11 {
+	for bits := range 1 << 12 {
 		is := func(i int) bool { return bits>>i&1 == 1 }
 		for i := range 1 << 10 {
 			s := snapshot{
-				is(0), is(1), is(2), is(3), is(4), is(5), is(6), is(7), is(8), is(9), is(10),
+				is(0), is(1), is(2), is(3), is(4), is(5), is(6), is(7), is(8), is(9), is(10), is(11),
 				times[i%4], times[i/4%4], times[i/16%4], times[i/64%4], times[i/256%4],
 			}
 			a := next(s, now)

@@ -348,6 +348,9 @@ func (c *committer) adopt(v *version) {
 	var events []Event
 	var listen []*request
 	was := c.floor
+	if was == leasehold.MaxToken { // no write continues above it, so a person has lowered the revision if it is lower
+		was = 0
+	}
 	known := c.restored
 	if c.restored = v.tab.Revision < was; c.restored {
 		c.mustWrite = true // so that tokens continue above what this process remembers

@@ -41,6 +41,7 @@ type Table struct {
 	self      *membership.Member // this process
 	unsettled *committer         // of a term that was lost; only for Run's goroutine
 	lookErrs  atomic.Pointer[[]lookError]
+	looks     atomic.Pointer[time.Duration] // monotonic time since which one is under way; nil if none is
 }
 
 // New returns the table with this key in store. The table's object has the key, and its members'
@@ -199,13 +200,16 @@ func (t *Table) Check(*http.Request) error {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	now, acts := t.clock.Now().Mono, t.acts.Load()
+	now, acts, looks := t.clock.Now().Mono, t.acts.Load(), t.looks.Load()
 	switch {
 	case !t.running:
 		return t.named(ErrNotRunning)
 	case acts != nil && now-*acts > 2*max(t.ttl, t.poll): // whatever the store does with its context
 		return t.named(fmt.Errorf("for %v, a request of the table, or an observer, has not returned",
 			(now - *acts).Round(time.Second)))
+	case looks != nil && now-*looks > 2*max(t.ttl, t.poll):
+		return t.named(fmt.Errorf("for %v, a request for a member's object has not returned",
+			(now - *looks).Round(time.Second)))
 	case t.trouble.err != nil && now-t.trouble.since > 2*max(t.ttl, t.poll):
 		return t.named(fmt.Errorf("for %v, nothing could be changed: %w",
 			(now - t.trouble.since).Round(time.Second), t.trouble.err))

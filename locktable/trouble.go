@@ -35,12 +35,15 @@ func (c *committer) failed(writing bool, err error) {
 // continue, and entries that cannot be dropped would block the others for ever.
 func (c *committer) endIfStuck(unread bool, err error) {
 	now := c.clock.Now().Mono
+	if errors.Is(err, leasehold.ErrCorruptRecord) || errors.Is(err, ErrFull) { // no other member could repair it
+		c.undropped = never
+		return
+	}
 	if c.undropped == never && c.standsInTheWay(unread) {
 		c.undropped = now
 	}
 	stuck := c.undropped != never && now-c.undropped > 2*max(c.ttl, c.poll)
-	// which another member could not repair
-	if stuck && !errors.Is(err, leasehold.ErrCorruptRecord) && !errors.Is(err, ErrFull) {
+	if stuck {
 		c.log.Error("the member ends its term: the table is unreachable", "table", c.key,
 			"unreachable_for", (now - c.undropped).Round(time.Second), "err", err)
 		c.undropped = never

@@ -114,6 +114,31 @@ func TestCheckOfAMemberThatHangs(t *testing.T) {
 	}
 }
 
+// A member whose looks hang never finds out that a holder is dead: Check says so.
+func TestCheckOfALookThatHangs(t *testing.T) {
+	onStore(t, func(t *testing.T, store *counting) {
+		hang, deaf := make(chan struct{}), alone(store)
+		goOn := sync.OnceFunc(func() { close(hang) })
+		defer goOn()
+		a, b := start(t, store), start(t, deaf)
+		acquire(t, a.Lock("x"))
+		deaf.set(func(_, of string) error {
+			if of == key+".members/"+a.MemberName() {
+				<-hang
+			}
+			return nil
+		}, nil)
+		go func() { _, _ = b.Lock("x").Acquire(testctx.Within(t, 9*ttl)) }()
+		time.Sleep(2 * ttl)
+		require.NoError(t, b.Check(nil))
+		time.Sleep(ttl)
+		require.ErrorContains(t, b.Check(nil), "a request for a member's object has not returned")
+		goOn()
+		time.Sleep(time.Second)
+		require.NoError(t, b.Check(nil))
+	})
+}
+
 // Who waits in the table and cannot read it any more may be granted what it waits for. Its term
 // ends, so that others go on.
 func TestAGrantThatCannotBeRead(t *testing.T) {

@@ -3,6 +3,7 @@ package locktable_test
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"testing"
 	"time"
@@ -255,5 +256,48 @@ func TestAVisitorTakesNoEvictorForTheDead(t *testing.T) {
 		require.Less(t, time.Since(began), 2*ttl)
 		cable.cut(false)
 		time.Sleep(10 * ttl)
+	})
+}
+
+// Calls of TryAcquire that are refused, some during each read, keep no write waiting.
+func TestTriesKeepNoWriteWaiting(t *testing.T) {
+	onStore(t, func(t *testing.T, store *counting) {
+		a, b := start(t, store), start(t, store)
+		acquire(t, b.Lock("held"))
+		lease := acquire(t, a.Lock("x"))
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		for i := range 100 {
+			go func() {
+				r := rand.New(rand.NewPCG(uint64(i), 1))
+				for ctx.Err() == nil {
+					time.Sleep(time.Duration(r.IntN(50_000)) * time.Microsecond)
+					_, _ = a.Lock("held").TryAcquire(ctx)
+				}
+			}()
+		}
+		time.Sleep(time.Second)
+		require.NoError(t, lease.Release(testctx.Within(t, time.Second)))
+		_, err := a.Lock("y").Acquire(testctx.Within(t, time.Second))
+		require.NoError(t, err)
+	})
+}
+
+// A visitor of a semaphore that so many hold that the looks at all of them take long is told so.
+func TestAVisitorOfASemaphoreThatManyHold(t *testing.T) {
+	onStore(t, func(t *testing.T, store *counting) {
+		const n = 30
+		for range n {
+			acquire(t, start(t, store, locktable.WithTTL(2*time.Second)).Semaphore("s", n))
+		}
+		far := alone(store)
+		far.set(func(string, string) error {
+			time.Sleep(200 * time.Millisecond)
+			return nil
+		}, nil)
+		b := start(t, far, locktable.WithTTL(time.Minute))
+		_, err := b.Semaphore("s", n).TryAcquire(testctx.Within(t, ttl))
+		require.ErrorIs(t, err, leasehold.ErrHeld)
+		require.NotErrorIs(t, err, context.DeadlineExceeded)
 	})
 }

@@ -27,9 +27,9 @@ type watcher struct {
 	*Table  // its settings, its group and its bell
 	working context.Context
 	lives   map[tables.Term]*life
-	saw     chan sight // from looks; each can be sent without waiting
-	under   int        // looks under way
-	owing   []*life    // of members that have ended, whose objects this process is to remove
+	saw     chan sight              // from looks; each can be sent without waiting
+	under   map[*life]time.Duration // looks under way, and when they began
+	owing   []*life                 // of members that have ended, whose objects this process is to remove
 	// The table had no room for all that this member asked for, or for itself, a TTL before that.
 	// By then each crashed member is suspected.
 	fullTill time.Duration
@@ -52,6 +52,7 @@ type life struct {
 	due      time.Duration // of the next look; forever if there is no reason
 	looked   time.Duration // when the last look began
 	seen     time.Duration // when the last one ended that has read the member's record
+	seenFrom time.Duration // when that one began
 	changed  time.Duration // when a look first showed another renewal than the one before
 	over     bool
 	state    lifeState
@@ -96,8 +97,8 @@ const (
 func newWatcher(t *Table, working context.Context) *watcher {
 	return &watcher{
 		Table: t, working: working, lives: make(map[tables.Term]*life), saw: make(chan sight, maxLooks), first: true,
-		fullTill: never,
-		oneAt:    t.clock.Now().Mono + clock.Jitter(t.clock, t.ttl/3),
+		under: make(map[*life]time.Duration), fullTill: never,
+		oneAt: t.clock.Now().Mono + clock.Jitter(t.clock, t.ttl/3),
 	}
 }
 
@@ -121,9 +122,9 @@ func (w *watcher) plan(tab *tables.Table, me uint64, asked []uint64, now time.Du
 		case l.looking:
 		case l.due > now:
 			at = min(at, l.due)
-		case w.under < maxLooks: // else the end of a look rings
-			w.under++
+		case len(w.under) < maxLooks: // else the end of a look rings
 			l.looking, l.looked = true, now
+			w.begin(l, now)
 			go w.look(l)
 		}
 	}
@@ -236,6 +237,24 @@ func (w *watcher) followed(tab *tables.Table, me uint64) (members []uint64) {
 	return members
 }
 
+// begin notes that a look begins.
+func (w *watcher) begin(l *life, now time.Duration) {
+	w.under[l] = now
+	w.publishOldest()
+}
+
+// publishOldest reports to Check since when a look is under way, because a store may ignore the
+// look's context.
+func (w *watcher) publishOldest() {
+	var oldest *time.Duration
+	for _, begun := range w.under {
+		if oldest == nil || begun < *oldest {
+			oldest = &begun
+		}
+	}
+	w.looks.Store(oldest)
+}
+
 // look looks at a member once.
 func (w *watcher) look(l *life) {
 	s := sight{of: l, next: w.poll}
@@ -261,8 +280,8 @@ func (w *watcher) look(l *life) {
 // buryOwed removes objects that this process is to remove, as many as there is room for now. The
 // end of each rings.
 func (w *watcher) buryOwed() {
-	for len(w.owing) > 0 && w.under < maxLooks {
-		w.under++
+	for len(w.owing) > 0 && len(w.under) < maxLooks {
+		w.begin(w.owing[0], w.clock.Now().Mono)
 		go w.bury(w.owing[0])
 		w.owing = w.owing[1:]
 	}
@@ -285,7 +304,8 @@ func (w *watcher) hear() {
 	for {
 		select {
 		case s := <-w.saw:
-			w.under--
+			delete(w.under, s.of)
+			w.publishOldest()
 			if s.of.looking = false; !s.buried && w.working.Err() == nil {
 				w.note(s)
 			}
@@ -325,7 +345,7 @@ func (w *watcher) note(s sight) {
 // judged takes a look that has read the member's object: whether it was renewed as often as it must
 // be, and when another look is worth a request.
 func (w *watcher) judged(l *life, s sight) {
-	l.seen = s.ended
+	l.seen, l.seenFrom = s.ended, l.looked
 	if s.verdict.State == membership.Alive { // else the record may be written by a process that has taken the object
 		if l.nonce != "" && l.nonce != s.nonce {
 			l.changed = s.ended
@@ -368,23 +388,26 @@ func (w *watcher) compareClocks(l *life, age time.Duration) {
 	}
 }
 
-// stateNow is what is known of a member, for a try that does not wait for running members. A look
-// that is older than a third of a TTL does not count. A member that cannot be judged counts as
-// alive.
-func (w *watcher) stateNow(m tables.Member, now clock.Reading) lifeState {
-	l := w.lives[m.Term]
+// stateNow is what is known of a member, for a try of this time that does not wait for running
+// members. A look that is older than a third of a TTL does not count, unless it began after the try
+// was made: looks at many members take long. What such a look has shown is not compared with the
+// present time. A member that cannot be judged counts as alive.
+func (*watcher) stateNow(l *life, now clock.Reading, try time.Duration) lifeState {
 	if l == nil {
 		return unknown
 	}
-	age := now.Time().Sub(l.renewed)
+	m, at, age := l.member, now.Mono, now.Time().Sub(l.renewed)
+	if l.seen != never && l.seenFrom >= try {
+		at, age = l.seen, age-(now.Mono-l.seen)
+	}
 	switch {
 	case l.err != nil:
 		return alive
 	case l.over:
 		return suspected
-	case l.seen == never || now.Mono-l.seen > m.TTL/3:
+	case l.seen == never || at-l.seen > m.TTL/3:
 		return unknown
-	case l.changed != never && now.Mono-l.changed <= m.TTL,
+	case l.changed != never && at-l.changed <= m.TTL,
 		l.changed == never && -allowance <= age && age <= m.TTL+allowance:
 		return alive
 	}
@@ -407,7 +430,7 @@ func (w *watcher) await(tab *tables.Table, me uint64) {
 			w.know(tab, me)
 			w.buryOwed()
 		}
-		if w.under == 0 {
+		if len(w.under) == 0 {
 			return
 		}
 		_ = clock.Wait(context.Background(), w.clock, w.ttl, w.bell)
