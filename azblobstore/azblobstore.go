@@ -137,10 +137,6 @@ func (s *Store) check(client *azblob.Client) error {
 			"single dashes between them", s.name)
 	case client == nil:
 		return bad("the Azure client is nil (make one with azblob.NewClient)")
-	case s.prefix != "" && (strings.HasPrefix(s.prefix, "/") || strings.Contains(s.prefix, "//") ||
-		strings.Contains("/"+s.prefix+"/", "/../") || strings.Contains("/"+s.prefix+"/", "/./")):
-		return bad("key prefix %.80q has an empty path segment, %q or %q (use a path such as \"locks/\")",
-			s.prefix, ".", "..")
 	case s.serverClock && s.slack < minSlack:
 		return bad("WithServerClock: slack %v is below %v: 1 s is needed because HTTP dates are whole seconds, and "+
 			"1 s because the clocks of the store's own machines differ", s.slack, minSlack)
@@ -156,7 +152,7 @@ func (s *Store) check(client *azblob.Client) error {
 				endpoint, strings.Replace(endpoint, "-secondary", "", 1))
 		}
 	}
-	return nil
+	return storehttp.CheckPrefix(s.prefix)
 }
 
 // Describe returns that the store enforces conditions, and whether [WithServerClock] is set. Err

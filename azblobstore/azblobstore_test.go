@@ -452,17 +452,20 @@ func TestBadArgumentsAreNamedWithoutARequest(t *testing.T) {
 		{"absolute prefix", azblobstore.New(w.client, container, azblobstore.WithKeyPrefix("/locks/")),
 			`key prefix "/locks/" has an empty path segment`},
 		{"dots", azblobstore.New(w.client, container, azblobstore.WithKeyPrefix("a/../")),
-			`key prefix "a/../" has an empty path segment, "." or ".."`},
+			`key prefix "a/../" has a path segment "." or ".."`},
+		{"backslash", azblobstore.New(w.client, container, azblobstore.WithKeyPrefix(`a\`)), "has a backslash"},
 		{"small slack", azblobstore.New(w.client, container, azblobstore.WithServerClock(time.Second)),
 			"slack 1s is below 2s"},
 		{"negative slack", azblobstore.New(w.client, container, azblobstore.WithServerClock(-time.Hour)),
 			"slack -1h0m0s is below 2s"},
 		{"long prefix", azblobstore.New(w.client, container, azblobstore.WithKeyPrefix(strings.Repeat("p", 1024))),
+			"is longer than 1024 bytes"},
+		{"long name", azblobstore.New(w.client, container, azblobstore.WithKeyPrefix(strings.Repeat("p", 1023))),
 			"use 1 to 1024"},
 		{"dot", azblobstore.New(w.client, container, azblobstore.WithKeyPrefix("team./")),
 			"a path segment that ends in a dot"},
 	} {
-		byKey := c.name == "long prefix" || c.name == "dot"
+		byKey := c.name == "long name" || c.name == "dot"
 		overHTTP.BadArgument(t, c.name, c.store, c.say, byKey || c.store == nil)
 	}
 	overHTTP.WrongETags(t, map[string]error{

@@ -125,15 +125,11 @@ func (s *Store) check(client *storage.Client) error {
 			"and dots", s.name)
 	case client == nil:
 		return bad("the Cloud Storage client is nil (make one with NewClient)")
-	case s.prefix != "" && (strings.HasPrefix(s.prefix, "/") || strings.Contains(s.prefix, "//") ||
-		strings.Contains("/"+s.prefix+"/", "/../") || strings.Contains("/"+s.prefix+"/", "/./")):
-		return bad("key prefix %.80q has an empty path segment, %q or %q (use a path such as \"locks/\")",
-			s.prefix, ".", "..")
 	case s.serverClock && s.slack < minSlack:
 		return bad("WithServerClock: slack %v is below %v: 1 s is needed because HTTP dates are whole seconds, and "+
 			"1 s because the clocks of the store's own machines differ", s.slack, minSlack)
 	}
-	return nil
+	return storehttp.CheckPrefix(s.prefix)
 }
 
 // Describe returns that the store enforces conditions, and that the shortest TTL is 6 s. A lock

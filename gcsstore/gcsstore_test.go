@@ -269,14 +269,17 @@ func TestBadArgumentsAreNamedWithoutARequest(t *testing.T) {
 		{"absolute prefix", gcsstore.New(w.client, bucket, gcsstore.WithKeyPrefix("/locks/")),
 			`key prefix "/locks/" has an empty path segment`},
 		{"dots", gcsstore.New(w.client, bucket, gcsstore.WithKeyPrefix("a/../")),
-			`key prefix "a/../" has an empty path segment, "." or ".."`},
+			`key prefix "a/../" has a path segment "." or ".."`},
+		{"backslash", gcsstore.New(w.client, bucket, gcsstore.WithKeyPrefix(`a\`)), "has a backslash"},
 		{"small slack", gcsstore.New(w.client, bucket, gcsstore.WithServerClock(time.Second)), "slack 1s is below 2s"},
 		{"negative slack", gcsstore.New(w.client, bucket, gcsstore.WithServerClock(-time.Hour)),
 			"slack -1h0m0s is below 2s"},
 		{"long prefix", gcsstore.New(w.client, bucket, gcsstore.WithKeyPrefix(strings.Repeat("p", 1024))),
+			"is longer than 1024 bytes"},
+		{"long name", gcsstore.New(w.client, bucket, gcsstore.WithKeyPrefix(strings.Repeat("p", 1023))),
 			"use 1 to 1024"},
 	} {
-		overHTTP["JSON"].BadArgument(t, c.name, c.store, c.say, c.name == "long prefix" || c.store == nil)
+		overHTTP["JSON"].BadArgument(t, c.name, c.store, c.say, c.name == "long name" || c.store == nil)
 	}
 	overHTTP["JSON"].WrongETags(t, map[string]error{
 		"": leasehold.ErrPermanent,

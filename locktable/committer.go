@@ -130,7 +130,7 @@ func (c *committer) snapshot(now time.Duration) (s snapshot, d *difference) {
 	}
 	var asked []uint64
 	if !leaving {
-		asked, s.outdated = c.judgeTries()
+		asked, s.outdated = c.judge()
 	}
 	d = c.difference(leaving && !busy)
 	if s.differs = d != nil; s.differs {

@@ -50,7 +50,8 @@ func (c *committer) difference(last bool) *difference {
 	if !c.tm.leaving {
 		for _, r := range c.inOrder() {
 			_, there := tab.Request(tables.ID{Member: n, Number: r.number})
-			if r.state == waiting && !r.asked && !there && !r.heldBack {
+			refused := r.refused.by == tab && len(d.evict)+len(d.drop) == 0
+			if r.state == waiting && !r.asked && !there && !r.heldBack && !refused {
 				r.sent = true
 				d.ask = append(d.ask, r)
 			}

@@ -127,7 +127,8 @@ func list(names []string) string {
 // clock, TryAcquire waits in line and watches the member. It gets the lock when the member's term
 // has ended, a TTL later at most, or fails as soon as the member renews. Wrong clocks can delay one
 // of these answers, but never decide which member has a lock. While the first term of [Table.Run]
-// has not begun, TryAcquire waits for it, for a TTL at most.
+// has not begun, TryAcquire waits for it, for a TTL at most. It waits with [ErrFull] and
+// [ErrCapacity] as Acquire does.
 func (l *Lock) TryAcquire(ctx context.Context) (*Lease, error) {
 	return l.acquire(ctx, context.WithoutCancel(ctx), true)
 }
@@ -136,8 +137,9 @@ func (l *Lock) TryAcquire(ctx context.Context) (*Lease, error) {
 // error matches ctx's error, and [leasehold.ErrHeld] if a lock was held. If the member has no term,
 // Acquire waits for the next term, and is then at the end of the line. The error matches
 // [ErrNotRunning] if [Table.Run] has returned, or is not called within a second. It matches
-// [ErrFull] or [ErrCapacity] if the request cannot be part of the table. Acquire uses ctx as
-// [Lock.TryAcquire] does.
+// [ErrFull] or [ErrCapacity] if the request cannot be part of the table. Acquire then first watches
+// the members that seem to have crashed, for two TTLs or poll intervals: when they are removed, the
+// request may be possible. Acquire uses ctx as [Lock.TryAcquire] does.
 func (l *Lock) Acquire(ctx context.Context) (*Lease, error) {
 	return l.acquire(ctx, context.WithoutCancel(ctx), false)
 }

@@ -245,9 +245,9 @@ func (t *Table) observed(e Event, v *version) {
 	t.observe(e)
 }
 
-// build makes the next version of the table. Requests that cannot be part of it leave d, and fail
-// if base was read after they were made. Otherwise build returns nil, and the table must be read
-// first.
+// build makes the next version of the table. Requests that cannot be part of it leave d, and are
+// refused if base was read after they were made. Otherwise build returns nil, and the table must be
+// read first.
 func (c *committer) build(base *version, d *difference) (built *tables.Table, body []byte, err error) {
 	failed := make(map[*request]error)
 	for {
@@ -286,7 +286,7 @@ func (c *committer) build(base *version, d *difference) (built *tables.Table, bo
 			}
 			continue
 		}
-		if postponed := c.fail(base, failed); postponed && d.nothing() && !c.mustWrite {
+		if postponed := c.refuse(base, failed); postponed && d.nothing() && !c.mustWrite {
 			return nil, nil, nil
 		}
 		if errors.Is(err, ErrFull) && !d.join && len(body) <= leasehold.MaxObjectSize { // it only releases
@@ -325,9 +325,9 @@ func (c *committer) mustHold(base *version, d *difference) {
 // errInvariant marks a panic of mustHold.
 var errInvariant = errors.New("an invariant would be broken")
 
-// fail ends requests with the reason why they cannot be part of the table. It reports whether base
-// is too old for one of them, which waits for the next write.
-func (c *committer) fail(base *version, failed map[*request]error) (postponed bool) {
+// refuse notes why requests cannot be part of the table: judge decides whether they fail. It
+// reports whether base is too old for one of them, which waits for the next write.
+func (c *committer) refuse(base *version, failed map[*request]error) (postponed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for r, err := range failed {
@@ -336,7 +336,7 @@ func (c *committer) fail(base *version, failed map[*request]error) (postponed bo
 		case base.begun < r.began:
 			postponed = true
 		default:
-			c.giveBack(r, c.named(err))
+			r.refused = refusal{base.tab, err} // until it is known whether crashed members are the reason
 		}
 	}
 	return postponed
@@ -374,7 +374,7 @@ func (c *committer) adopt(v *version) {
 			c.grant(r, row.Token)
 			events = append(events, c.acquired(r))
 		case r.state == waiting && there:
-			r.asked = true
+			r.asked, r.refused = true, refusal{}
 		case r.state == waiting && r.asked: // removed by hand
 			c.renumber(r)
 		case r.state == held && (!there || row.Token != r.token):

@@ -14,7 +14,9 @@ func (c *committer) failed(writing bool, err error) {
 	if c.noteTrouble(writing, err) {
 		c.log.Warn("the table cannot be read or written, will retry", "table", c.key, "err", err)
 	}
-	c.failTries(err)
+	if !errors.Is(err, ErrFull) { // see judge
+		c.failTries(err)
+	}
 	c.outrun = false
 	c.endIfStuck(!writing, err)
 	if c.leftAt != never && errors.Is(err, leasehold.ErrPermanent) && (writing || c.mustRead) {

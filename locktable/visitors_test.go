@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -21,9 +22,10 @@ import (
 // visit is one run of a process that asks once and is gone, such as a cron job.
 func visit(
 	ctx context.Context, t *testing.T, store leasehold.Store, lock func(*locktable.Table) *locktable.Lock,
+	opts ...locktable.Option,
 ) error {
 	t.Helper()
-	m := start(t, store)
+	m := start(t, store, opts...)
 	lease, err := lock(m.Table).TryAcquire(ctx)
 	if err == nil {
 		require.NoError(t, lease.Release(ctx))
@@ -82,6 +84,83 @@ func TestAVisitorWaitsForNobodyWhoLives(t *testing.T) {
 		_, err = b.Lock("x").TryAcquire(soon(t))
 		require.ErrorIs(t, err, leasehold.ErrHeld)
 		require.LessOrEqual(t, store.countOf("get", key+".members/"+a.MemberName()), 1, "within a third of a TTL, once")
+	})
+}
+
+// Processes that ask once and are gone remove the crashed among them when these have filled the
+// table: the first one waits for a TTL, as for a crashed holder.
+func TestVisitorsClearAFullTable(t *testing.T) {
+	onStore(t, func(t *testing.T, store *counting) {
+		size := locktable.WithMaxSize(4 << 10)
+		cable := newCable(store)
+		var err error
+		for i := 0; err == nil; i++ {
+			m := start(t, cable, size)
+			m.fails = true
+			var lease *locktable.Lease
+			lease, err = m.Lock(fmt.Sprint("job-", i)).TryAcquire(soon(t))
+			t.Cleanup(func() { runtime.KeepAlive(lease) })
+		}
+		require.ErrorIs(t, err, locktable.ErrFull, "all of them run")
+		cable.cut(true)
+		time.Sleep(time.Hour)
+		job := func(m *locktable.Table) *locktable.Lock { return m.Lock("another-job") }
+		hurry := testctx.Within(t, ttl/2)
+		err = visit(hurry, t, store, job, size)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorIs(t, err, locktable.ErrFull)
+		began := time.Now()
+		require.NoError(t, visit(soon(t), t, store, job, size))
+		require.Less(t, time.Since(began), 2*ttl)
+		began = time.Now()
+		require.NoError(t, visit(soon(t), t, store, job, size))
+		require.Less(t, time.Since(began), time.Second)
+		cable.cut(false)
+		time.Sleep(10 * ttl)
+	})
+}
+
+// A crashed holder of a semaphore does not keep its name from being a lock.
+func TestAVisitorOutlastsTheDeadOfAnotherKind(t *testing.T) {
+	onStore(t, func(t *testing.T, store *counting) {
+		cable := newCable(store)
+		acquire(t, start(t, cable).Semaphore("job", 2))
+		cable.cut(true)
+		time.Sleep(time.Hour)
+		job := func(m *locktable.Table) *locktable.Lock { return m.Lock("job") }
+		began := time.Now()
+		require.NoError(t, visit(soon(t), t, store, job))
+		require.Less(t, time.Since(began), 2*ttl)
+		cable.cut(false)
+		time.Sleep(10 * ttl)
+	})
+}
+
+// A request that a table with a dead member has no room for fails nevertheless, if the dead one is
+// not the reason, or cannot be judged in time.
+func TestAFullTableRefusesInTheEnd(t *testing.T) {
+	onStore(t, func(t *testing.T, store *counting) {
+		size := locktable.WithMaxSize(4 << 10)
+		cable := newCable(store)
+		acquire(t, start(t, cable, size, locktable.WithTTL(time.Hour)).Lock("x"))
+		cable.cut(true)
+		time.Sleep(2 * time.Hour)
+		m := start(t, store, size)
+		var many []*locktable.Lease
+		for i := 0; ; i++ {
+			began := time.Now()
+			lease, err := m.Lock(fmt.Sprintf("%d%0200d", i, i)).Acquire(soon(t))
+			if err != nil {
+				require.ErrorIs(t, err, locktable.ErrFull)
+				require.Less(t, time.Since(began), 3*ttl)
+				break
+			}
+			many = append(many, lease)
+		}
+		require.NoError(t, m.Check(nil))
+		runtime.KeepAlive(many)
+		cable.cut(false)
+		time.Sleep(3 * time.Hour)
 	})
 }
 

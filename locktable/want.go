@@ -83,6 +83,7 @@ type request struct {
 	sent      bool // it may be part of a write
 	asked     bool // a version was seen in which it stands
 	heldBack  bool // it waits for a look at those in its way; the committer's own
+	refused   refusal
 	state     state
 	runs      function
 	number    uint64 // under which it is in the table, or will be; random, see newNumber
@@ -96,6 +97,12 @@ type request struct {
 	wanted    chan struct{}           // nil unless Wanted was called
 	done      chan struct{}           // closed at the next change of state; nil if no call waits for that
 	err       error                   // why it has failed or ended
+}
+
+// refusal is why a request is not part of a table, and of which one.
+type refusal struct {
+	by  *tables.Table // nil if it was not refused
+	err error
 }
 
 type state uint8
@@ -258,7 +265,7 @@ func (w *want) ask(r *request) error {
 // failed. It returns the members that were in the way.
 func (w *want) giveUp(r *request) error {
 	w.mu.Lock()
-	was, tm, seen, trouble := r.state, w.term, w.newest, w.trouble.err
+	was, tm, seen, trouble := r.state, w.term, w.newest, cmp.Or(r.refused.err, w.trouble.err)
 	asked, id := r.asked, tables.ID{Number: r.number}
 	switch was {
 	case held:

@@ -99,6 +99,22 @@ func (s *Server) Unsent(passes bool) (kind error) {
 	return storeapi.ErrPermanent
 }
 
+// CheckPrefix returns an [Error] that matches leasehold.ErrPermanent if a store must not put prefix
+// before every key, because servers would read the keys differently from one another. It accepts
+// "".
+func CheckPrefix(prefix string) error {
+	if prefix == "" {
+		return nil
+	}
+	if why := storeapi.BadKey(prefix + "x"); why != "" {
+		return &Error{
+			Kind: storeapi.ErrPermanent, Cause: fmt.Errorf("key prefix %.80q %s", prefix, why),
+			Hint: `use a path such as "locks/"`,
+		}
+	}
+	return nil
+}
+
 // HintUnsent returns what to do about an error of the network because of which no request can reach
 // the server, and whether the error may be temporary. It returns "" for any other error.
 func HintUnsent(err error) (hint string, passes bool) {

@@ -58,12 +58,7 @@ func (b *Bucket) Validate(client any) error {
 		return Bad("bucket %q is not a bucket's name, which has only letters, digits, dots and dashes (a path "+
 			"belongs into WithKeyPrefix)", b.Name)
 	}
-	if b.Prefix != "" {
-		if why := storeapi.BadKey(b.Prefix + "x"); why != "" {
-			return Bad("key prefix %.80q %s (use a path such as \"locks/\")", b.Prefix, why)
-		}
-	}
-	return nil
+	return storehttp.CheckPrefix(b.Prefix)
 }
 
 // Bad is the error of an argument that cannot work.

@@ -187,6 +187,17 @@ func (t *Table) Behind(id ID, claims []Claim, these func(member uint64) bool) []
 	return slices.Compact(members)
 }
 
+// Users returns the members whose requests name a lock of these claims.
+func (t *Table) Users(claims []Claim) (members []uint64) {
+	for _, c := range claims {
+		for other := range t.before(nil, c.Name) {
+			members = append(members, other.Member)
+		}
+	}
+	slices.Sort(members)
+	return slices.Compact(members)
+}
+
 // before lists the requests that claim a lock in front of r, holding ones too, with their claims of
 // it: all requests if r is nil. A request that is behind r and holds was granted because it fits
 // together with r.
