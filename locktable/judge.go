@@ -88,8 +88,8 @@ func (c *committer) judgeTry(
 }
 
 // judgeRefused decides about a request that the table has refused. It fails if all members in
-// question run, and after two TTLs in any case. A process that asks once and is gone would
-// otherwise leave the crashed members to the next one, which would do the same.
+// question run, and after two TTLs in any case. If it failed at once, a process that asks once and
+// exits would leave the crashed members to the next one, which would do the same.
 func (c *committer) judgeRefused(
 	r *request, stateOf func(m uint64) lifeState, now clock.Reading,
 ) (unsure []uint64, err error) {
