@@ -292,6 +292,7 @@ func TestRefusalsOfWritesThatWereCarriedOut(t *testing.T) {
 				err := lease.Renew(t.Context())
 				require.ErrorIs(t, err, leasehold.ErrLost, "the first renewal is not")
 				require.ErrorIs(t, err, leasehold.ErrUnsafeStore)
+				require.Equal(t, "unsafe_store", leasehold.Outcome(err))
 				time.Sleep(time.Minute)
 				_, err = lock.TryAcquire(t.Context())
 				require.ErrorIs(t, err, leasehold.ErrUnsafeStore)

@@ -62,7 +62,7 @@ var outcomes = []struct {
 	name string
 }{
 	{errRanOut, "expired"}, {errTakenOver, "taken_over"}, {errDeleted, "deleted"}, {errBroken, "broken"},
-	{errOverwritten, "corrupt"},
+	{errOverwritten, "corrupt"}, {ErrUnsafeStore, "unsafe_store"},
 	{ErrNotExist, "not_exist"}, {ErrPreconditionFailed, "precondition_failed"},
 	{ErrPermanent, "permanent"}, {context.DeadlineExceeded, "timeout"},
 }
@@ -70,7 +70,7 @@ var outcomes = []struct {
 // Outcome returns a short name for how something ended, from its error, for metrics and logs. For a
 // request or renewal it is "ok", "not_exist", "precondition_failed", "permanent", "timeout" or
 // "error". For the loss of a lease, and for a [Lock.Do] that failed because of a loss, it is
-// "expired", "taken_over", "deleted", "broken" (by an administrator) or "corrupt".
+// "expired", "taken_over", "deleted", "broken" (by an administrator), "corrupt" or "unsafe_store".
 func Outcome(err error) string {
 	if err == nil {
 		return "ok"

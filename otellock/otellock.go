@@ -32,7 +32,7 @@
 // Requests have the attribute leasehold.operation. Requests, renewals and lost terms have
 // error.type, but only after failures, as the semantic conventions require. For requests and
 // renewals the value is [leasehold.Outcome]. For leasehold.lost it is "expired", "taken_over",
-// "deleted", "broken" or "corrupt".
+// "deleted", "broken", "corrupt" or "unsafe_store".
 //
 // The spans of requests are leasehold.get, leasehold.create and leasehold.update. The spans
 // leasehold.acquire and leasehold.renew last as long as an attempt with all its requests. The span
@@ -274,7 +274,7 @@ func (o *Observer) state(ctx context.Context, key string) *state {
 		attrs := lockKey.String(key)
 		o.transitions.Add(ctx, 0, metric.WithAttributes(attrs))
 		o.overruns.Add(ctx, 0, metric.WithAttributes(attrs))
-		for _, cause := range [...]string{"expired", "taken_over", "deleted", "broken", "corrupt"} {
+		for _, cause := range [...]string{"expired", "taken_over", "deleted", "broken", "corrupt", "unsafe_store"} {
 			o.lost.Add(ctx, 0, metric.WithAttributes(attrs, errorType.String(cause)))
 		}
 	}

@@ -145,7 +145,8 @@ func TestATerm(t *testing.T) {
 		require.Equal(t, []string{
 			"acquisition.duration: 1 in 0.02",
 			"leader: 0",
-			"lost broken: 0", "lost corrupt: 0", "lost deleted: 0", "lost expired: 0", "lost taken_over: 0",
+			"lost broken: 0", "lost corrupt: 0", "lost deleted: 0", "lost expired: 0",
+			"lost taken_over: 0", "lost unsafe_store: 0",
 			"overruns: 0",
 			fmt.Sprintf("renewal.duration: %d in %.2f", renewals, float64(renewals)*0.05),
 			fmt.Sprintf("renewal.remaining: %d in %.2f", renewals, float64(renewals)*11.95),

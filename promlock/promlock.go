@@ -17,11 +17,11 @@
 //	leasehold_overruns_total                counter    functions that ran past the end of a term
 //
 // The label op is "get", "create" or "update". The label outcome is [leasehold.Outcome]. The label
-// cause is "expired", "taken_over", "deleted", "broken" or "corrupt".
+// cause is "expired", "taken_over", "deleted", "broken", "corrupt" or "unsafe_store".
 //
-// An elector that leads, and whose requests succeed, makes 143 series, of which 134 belong to 8
+// An elector that leads, and whose requests succeed, makes 144 series, of which 134 belong to 8
 // histograms. Each further outcome adds such histograms, of 15 or 17 series. With
-// [WithNativeHistograms] the elector makes 17 series where native histograms are scraped, and 33
+// [WithNativeHistograms] the elector makes 18 series where native histograms are scraped, and 33
 // elsewhere.
 //
 // Tables of package locktable have separate metrics, whose label key is the key of the table's
@@ -219,7 +219,7 @@ func (c *Collector) state(key string) *state {
 		c.leader.WithLabelValues(key)
 		c.transitions.WithLabelValues(key)
 		c.overruns.WithLabelValues(key)
-		for _, cause := range [...]string{"expired", "taken_over", "deleted", "broken", "corrupt"} {
+		for _, cause := range [...]string{"expired", "taken_over", "deleted", "broken", "corrupt", "unsafe_store"} {
 			c.lost.WithLabelValues(key, cause)
 		}
 	}

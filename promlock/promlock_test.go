@@ -81,7 +81,7 @@ func TestATerm(t *testing.T) {
 		time.Sleep(30 * time.Millisecond) // reading takes 20
 		none := []string{
 			"lost broken: 0", "lost corrupt: 0", "lost deleted: 0", "lost expired: 0",
-			"lost taken_over: 0", "overruns: 0",
+			"lost taken_over: 0", "lost unsafe_store: 0", "overruns: 0",
 			"renewal_duration_seconds error: 0 in 0.00", "renewal_duration_seconds timeout: 0 in 0.00",
 		}
 		require.Subset(t, alice.Metrics(key), append(none, "renewal_duration_seconds ok: 0 in 0.00"),

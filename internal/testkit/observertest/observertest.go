@@ -164,7 +164,7 @@ func anotherLeader(t *testing.T, watch func(leasehold.Store) *Process) {
 func lost(t *testing.T, alice *Process, key, cause string, lose func(*testing.T, *Process, string)) {
 	lease, err := alice.Lock(key, "alice").TryAcquire(t.Context())
 	require.NoError(t, err)
-	want := map[string]int{"expired": 0, "taken_over": 0, "deleted": 0, "broken": 0, "corrupt": 0}
+	want := map[string]int{"expired": 0, "taken_over": 0, "deleted": 0, "broken": 0, "corrupt": 0, "unsafe_store": 0}
 	check := func(leader int) {
 		t.Helper()
 		lines := []string{fmt.Sprint("leader: ", leader)}
