@@ -21,7 +21,7 @@
 //
 // An elector that leads, and whose requests succeed, makes 144 series, of which 134 belong to 8
 // histograms. Each further outcome adds such histograms, of 15 or 17 series. With
-// [WithNativeHistograms] the elector makes 18 series where native histograms are scraped, and 33
+// [WithNativeHistograms] the elector makes 18 series where native histograms are scraped, and 34
 // elsewhere.
 //
 // Tables of package locktable have separate metrics, whose label key is the key of the table's
