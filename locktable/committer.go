@@ -122,8 +122,7 @@ func (c *committer) snapshot(now time.Duration) (s snapshot, d *difference) {
 	s = snapshot{
 		valid: valid, busy: busy, leaving: leaving, joined: c.joined, refused: c.refused, parted: c.parted,
 		current: c.seen != nil && !c.mustRead, mustWrite: c.mustWrite, detaching: detaching,
-		leaveBy: c.leftAt + min(c.ttl/2, parting), pauseTill: c.pauseTill, readAt: c.nextReadAt(now),
-		lookAt: forever,
+		leaveBy: c.leftAt + min(c.ttl/2, parting), pauseTill: c.pauseTill, lookAt: forever,
 	}
 	if !s.valid || !s.current {
 		return s, nil
@@ -132,6 +131,7 @@ func (c *committer) snapshot(now time.Duration) (s snapshot, d *difference) {
 	if !leaving {
 		asked, s.outdated = c.judge()
 	}
+	s.readAt = c.nextReadAt(now)
 	d = c.difference(leaving && !busy)
 	if s.differs = d != nil; s.differs {
 		s.handsOver, s.yieldTill = c.handsOver(c.seen, d), c.yieldTill()

@@ -120,11 +120,12 @@ func (t *Table) renewed(ctx context.Context, term tables.Term, ttl time.Duration
 	age := t.clock.Now().Time().Sub(rec.RenewedAt)
 	switch {
 	case membership.TermOf(term.Key, rec) != term, rec.Released():
-		err = errors.New("its term has ended")
+		err = errors.New("its term has ended (other members remove its requests)")
 	case age < -allowance:
-		err = fmt.Errorf("its clock is %v ahead of this one", -age.Round(time.Second))
+		err = fmt.Errorf("its clock is %v ahead of this one (set both by NTP)", -age.Round(time.Second))
 	case age > ttl+allowance:
-		err = fmt.Errorf("it was last renewed %v ago by its own clock, and its TTL is %v", age.Round(time.Second), ttl)
+		err = fmt.Errorf("it was last renewed %v ago by its own clock, and its TTL is %v (if it has crashed, other "+
+			"members remove its requests)", age.Round(time.Second), ttl)
 	}
 	return rec.RenewedAt, err
 }

@@ -113,5 +113,6 @@ func (c *committer) judgeRefused(
 	if run || now.Mono-r.began > 2*max(c.ttl, c.poll) {
 		return nil, r.refused.err
 	}
+	c.readAt = min(c.readAt, now.Mono+clock.Jitter(c.clock, c.poll)) // others may make it possible
 	return unsure, nil
 }

@@ -81,7 +81,7 @@ func (c *committer) write(base *version, d *difference) {
 	}
 	c.mustRead, c.mustWrite, c.unwritten, c.undropped, c.outrun = false, false, 0, never, false
 	c.refusals /= 2
-	c.wroteAt, c.courtesy = begun+c.writeTook, c.spread(1+2*c.clock.Rand())
+	c.wroteAt, c.courtesy = begun+c.writeTook, min(c.spread(1+2*c.clock.Rand()), c.ttl)
 	c.well(true)
 	c.adopt(next)
 	if d.leaves || len(d.evict) > 0 || c.handsOver(base, d) {

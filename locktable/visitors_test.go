@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -159,6 +160,31 @@ func TestAFullTableRefusesInTheEnd(t *testing.T) {
 		}
 		require.NoError(t, m.Check(nil))
 		runtime.KeepAlive(many)
+		cable.cut(false)
+		time.Sleep(3 * time.Hour)
+	})
+}
+
+// A request that waits for room, because a crashed member may be the reason, has the room that
+// another member makes.
+func TestRoomThatAnotherMemberMakes(t *testing.T) {
+	onStore(t, func(t *testing.T, store *counting) {
+		size := locktable.WithMaxSize(4 << 10)
+		cable := newCable(store)
+		acquire(t, start(t, cable, size, locktable.WithTTL(time.Hour)).Lock("x"))
+		cable.cut(true)
+		time.Sleep(2 * time.Hour)
+		m := start(t, store, size)
+		large := acquire(t, m.Lock(strings.Repeat("l", 900)))
+		for i := range 2 {
+			acquire(t, m.Lock(fmt.Sprint(i, strings.Repeat("l", 900))))
+		}
+		began := time.Now()
+		time.AfterFunc(ttl, func() { assert.NoError(t, large.Release(t.Context())) })
+		lease, err := start(t, store, size).Lock(strings.Repeat("v", 900)).TryAcquire(soon(t))
+		require.NoError(t, err)
+		require.InDelta(t, ttl.Seconds(), time.Since(began).Seconds(), ttl.Seconds()/4)
+		runtime.KeepAlive(lease)
 		cable.cut(false)
 		time.Sleep(3 * time.Hour)
 	})

@@ -76,7 +76,7 @@ func (c *Canary) Run(ctx context.Context, t Trial) (unsafe, unknown error) {
 			c.Doubt()
 			return unsafeFor("trying the store's conditions with writes that it has answered with a refusal"), nil
 		case !same:
-			return nil, errors.New("another process has changed the object")
+			return nil, errors.New("another writer has changed the object")
 		}
 	}
 	unknown = errors.Join(failed[:]...)
@@ -93,7 +93,7 @@ func (c *Canary) Run(ctx context.Context, t Trial) (unsafe, unknown error) {
 
 var (
 	errUnanswered = errors.New("no answer")
-	errDeleted    = errors.New("another process has deleted the object")
+	errDeleted    = errors.New("another writer has deleted the object")
 )
 
 // write sends the write i, and again while it conflicts with another one.
