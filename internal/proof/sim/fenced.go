@@ -340,6 +340,8 @@ func (w *fencedWorld) lead(ctx context.Context, token uint64, r *rand.Rand, stor
 		w.log(fmt.Sprint("token ", token), "%s %s: %v", what, key, err)
 		refused, ok := errors.AsType[*leasehold.FencedError](err)
 		switch highest := w.objects[key].highest; {
+		case errors.Is(err, leasehold.ErrUnsafeStore):
+			w.violate("%s: %s of token %d: %v", key, what, token, err)
 		case err == nil && highest < token:
 			w.violate("%s: %s of token %d is said to be done, but the highest that has landed is %d", key,
 				what, token, highest)
@@ -367,6 +369,7 @@ func (w *fencedWorld) lead(ctx context.Context, token uint64, r *rand.Rand, stor
 			sealed = err == nil
 			if err != nil && !errors.Is(err, leasehold.ErrFenced) {
 				w.mark("a seal cut off")
+				acked("seal", counter, err)
 			}
 			if errors.Is(err, leasehold.ErrFenced) && r.IntN(2) == 0 {
 				return
