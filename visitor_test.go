@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -174,32 +175,38 @@ func TestAVisitorWaitsForACreate(t *testing.T) {
 
 // Who takes a lock again and again lets the others have it. Who is alone loses a tenth at most.
 func TestALoopLeavesTurnsToOthers(t *testing.T) {
-	const term, duration = 20 * time.Millisecond, 90 * time.Second
-	loop := func(t *testing.T, ctx context.Context, store leasehold.Store) (held time.Duration) {
-		lock := newcomer(t, store, leasehold.WithTTL(time.Second))
-		for ctx.Err() == nil {
-			_ = lock.Do(ctx, func(context.Context, *leasehold.Lease) error {
-				time.Sleep(term)
-				held += term
-				return nil
-			})
-		}
-		return held
-	}
+	const term, duration = 90 * time.Millisecond, 90 * time.Second
 	for _, processes := range []int{1, 2, 5} {
 		bubble.Run(t, fmt.Sprint(processes), func(t *testing.T) {
 			store, ctx := leasehold.NewMemStore(), testctx.Within(t, duration)
-			had := make(chan time.Duration)
-			for range processes {
-				go func() { had <- loop(t, ctx, store) }()
+			var mu sync.Mutex
+			var all sync.WaitGroup
+			var last, row, longest, sum int
+			terms := make([]int, processes)
+			for process := range processes {
+				all.Go(func() {
+					lock := newcomer(t, store, leasehold.WithTTL(time.Second))
+					for ctx.Err() == nil {
+						_ = lock.Do(ctx, func(context.Context, *leasehold.Lease) error {
+							mu.Lock()
+							defer mu.Unlock()
+							if row++; last != process {
+								last, row = process, 1
+							}
+							terms[process]++
+							longest, sum = max(longest, row), sum+1
+							time.Sleep(term)
+							return nil
+						})
+					}
+				})
 			}
-			var sum time.Duration
-			for range processes {
-				share := <-had
-				sum += share
-				require.Greater(t, share, duration/time.Duration(processes)/2)
+			all.Wait()
+			for _, n := range terms {
+				require.Greater(t, time.Duration(n)*term, duration/time.Duration(processes)/2)
 			}
-			require.Greater(t, sum, duration*9/10)
+			require.Greater(t, time.Duration(sum)*term, duration*9/10)
+			require.True(t, processes == 1 || longest <= 36, "%d terms in a row, more than 15 poll intervals", longest)
 		})
 	}
 }
