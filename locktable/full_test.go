@@ -92,7 +92,7 @@ func TestADeadProcessHasFilledTheTable(t *testing.T) {
 		cable := newCable(store)
 		dead := start(t, cable, locktable.WithMaxSize(4<<10))
 		dead.fails = true
-		var kept []*locktable.Lease // one that nobody refers to is freed
+		var kept []*locktable.Lease                                                      // one that nobody refers to is freed
 		for _, name := range []string{"a-lock-of-a-process-that-fills-the-table-", ""} { // until no member's row fits in
 			for i := 0; ; i++ {
 				lease, err := dead.Lock(fmt.Sprint(name, i)).Acquire(t.Context())
@@ -116,37 +116,33 @@ func TestADeadProcessHasFilledTheTable(t *testing.T) {
 	})
 }
 
-// A member that has a row, and is refused room for a request, looks at all others, so that the dead
-// make room.
+// A member that is refused room looks at all others for a TTL, so that those make room that crash in
+// that time, even if nobody asks again.
 func TestARefusedRequestLooksForTheDead(t *testing.T) {
 	onStore(t, func(t *testing.T, store *counting) {
 		cable := newCable(store)
-		size := locktable.WithMaxSize(32 << 10)
-		var crowd []*member
-		for i := range 30 {
-			m := start(t, store, size)
-			acquire(t, m.Lock(fmt.Sprint("own", i)))
-			crowd = append(crowd, m)
-		}
+		size := locktable.WithMaxSize(4 << 10)
+		m := start(t, store, size, locktable.WithPollInterval(time.Second))
+		acquire(t, m.Lock("own"))
 		time.Sleep(3 * ttl)
 		dead := start(t, cable, size)
 		dead.fails = true
-		var err error
 		var kept []*locktable.Lease // one that nobody refers to is freed
-		for i := 0; err == nil; i++ {
-			var lease *locktable.Lease
-			lease, err = dead.Lock(fmt.Sprintf("%s-%d", strings.Repeat("n", 300), i)).Acquire(t.Context())
+		for i := 0; ; i++ {
+			lease, err := dead.Lock(fmt.Sprintf("%s-%d", strings.Repeat("n", 300), i)).Acquire(t.Context())
+			if err != nil {
+				require.ErrorIs(t, err, locktable.ErrFull)
+				break
+			}
 			kept = append(kept, lease)
 		}
+		object := key + ".members/" + dead.MemberName()
+		renewals := store.countOf("put", object)
+		within(t, ttl, "it renews", func() bool { return store.countOf("put", object) > renewals })
+		_, err := m.Lock(strings.Repeat("z", 400)).TryAcquire(soon(t))
 		require.ErrorIs(t, err, locktable.ErrFull)
 		cable.cut(true)
-		began := time.Now()
-		for err != nil {
-			require.ErrorIs(t, err, locktable.ErrFull)
-			require.Less(t, time.Since(began), 3*ttl)
-			time.Sleep(time.Second)
-			_, err = crowd[0].Lock(strings.Repeat("z", 400)).TryAcquire(soon(t))
-		}
+		within(t, ttl*13/10, "it is removed", func() bool { return len(inspect(t, m).Members) == 1 })
 		cable.cut(false)
 		time.Sleep(4 * ttl)
 		runtime.KeepAlive(kept)
