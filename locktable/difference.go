@@ -50,7 +50,7 @@ func (c *committer) difference(last bool) *difference {
 	if !c.tm.leaving {
 		for _, r := range c.inOrder() {
 			_, there := tab.Request(tables.ID{Member: n, Number: r.number})
-			refused := r.refused.by == tab && len(d.evict)+len(d.drop) == 0
+			refused := r.refusedBy(tab) && len(d.evict)+len(d.drop) == 0
 			if r.state == waiting && !r.asked && !there && !r.heldBack && !refused {
 				r.sent = true
 				d.ask = append(d.ask, r)

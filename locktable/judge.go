@@ -17,7 +17,7 @@ func (c *committer) judge() (asked []uint64, outdated bool) {
 	c.mu.Lock()
 	var judged []*request
 	for _, r := range c.requests {
-		if r.state == waiting && (r.try || r.refused.by == tab) {
+		if r.state == waiting && (r.try || r.refusedBy(tab)) {
 			judged = append(judged, r)
 		}
 	}
@@ -41,7 +41,7 @@ func (c *committer) judge() (asked []uint64, outdated bool) {
 		var unsure []uint64
 		var waits bool
 		var err error
-		if r.refused.by == tab {
+		if r.refusedBy(tab) {
 			unsure, err = c.judgeRefused(r, stateOf, now)
 		} else {
 			unsure, waits, err = c.judgeTry(r, stateOf, tables.ID{Member: n, Number: r.number})

@@ -336,7 +336,7 @@ func (c *committer) refuse(base *version, failed map[*request]error) (postponed 
 		case base.begun < r.began:
 			postponed = true
 		default:
-			r.refused = refusal{base.tab, err} // until it is known whether crashed members are the reason
+			r.refused = &refusal{base.tab, err} // until it is known whether crashed members are the reason
 		}
 	}
 	return postponed
@@ -374,7 +374,7 @@ func (c *committer) adopt(v *version) {
 			c.grant(r, row.Token)
 			events = append(events, c.acquired(r))
 		case r.state == waiting && there:
-			r.asked, r.refused = true, refusal{}
+			r.asked, r.refused = true, nil
 		case r.state == waiting && r.asked: // removed by hand
 			c.renumber(r)
 		case r.state == held && (!there || row.Token != r.token):

@@ -175,13 +175,13 @@ func TestRoomThatAnotherMemberMakes(t *testing.T) {
 		cable.cut(true)
 		time.Sleep(2 * time.Hour)
 		m := start(t, store, size)
-		large := acquire(t, m.Lock(strings.Repeat("l", 900)))
-		for i := range 2 {
-			acquire(t, m.Lock(fmt.Sprint(i, strings.Repeat("l", 900))))
+		large := acquire(t, m.Lock(strings.Repeat("l", 500)))
+		for i := range 5 {
+			acquire(t, m.Lock(fmt.Sprint(i, strings.Repeat("l", 500))))
 		}
 		began := time.Now()
 		time.AfterFunc(ttl, func() { assert.NoError(t, large.Release(t.Context())) })
-		lease, err := start(t, store, size).Lock(strings.Repeat("v", 900)).TryAcquire(soon(t))
+		lease, err := start(t, store, size).Lock(strings.Repeat("v", 500)).TryAcquire(soon(t))
 		require.NoError(t, err)
 		require.InDelta(t, ttl.Seconds(), time.Since(began).Seconds(), ttl.Seconds()/4)
 		runtime.KeepAlive(lease)

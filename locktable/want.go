@@ -79,11 +79,11 @@ type request struct {
 	began  time.Duration  // monotonic time of the call
 	seq    uint64         // rises with each call
 
-	try       bool // it does not wait in line
-	sent      bool // it may be part of a write
-	asked     bool // a version was seen in which it stands
-	heldBack  bool // it waits for a look at those in its way; the committer's own
-	refused   refusal
+	try       bool     // it does not wait in line
+	sent      bool     // it may be part of a write
+	asked     bool     // a version was seen in which it stands
+	heldBack  bool     // it waits for a look at those in its way; the committer's own
+	refused   *refusal // nil, or why it is not part of a version
 	state     state
 	runs      function
 	number    uint64 // under which it is in the table, or will be; random, see newNumber
@@ -101,9 +101,12 @@ type request struct {
 
 // refusal is why a request is not part of a table, and of which one.
 type refusal struct {
-	by  *tables.Table // nil if it was not refused
+	by  *tables.Table
 	err error
 }
+
+// refusedBy reports whether tab has refused the request.
+func (r *request) refusedBy(tab *tables.Table) bool { return r.refused != nil && r.refused.by == tab }
 
 type state uint8
 
@@ -265,7 +268,10 @@ func (w *want) ask(r *request) error {
 // failed. It returns the members that were in the way.
 func (w *want) giveUp(r *request) error {
 	w.mu.Lock()
-	was, tm, seen, trouble := r.state, w.term, w.newest, cmp.Or(r.refused.err, w.trouble.err)
+	was, tm, seen, trouble := r.state, w.term, w.newest, w.trouble.err
+	if r.refused != nil {
+		trouble = r.refused.err
+	}
 	asked, id := r.asked, tables.ID{Number: r.number}
 	switch was {
 	case held:
