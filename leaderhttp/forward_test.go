@@ -489,9 +489,11 @@ func TestAReadThatIsOvertaken(t *testing.T) {
 			lease = take("http://next")
 			peer.Callbacks(leasehold.Callbacks{}).OnNewLeader(lease.Record())
 			require.Equal(t, 200, (<-answered).Code)
+			time.Sleep(request) // the read may outlast the request
+			require.Equal(t, 200, ask(peer.Forward(http.NotFoundHandler()), "GET", "/", nil).Code)
 			require.Zero(t, former.requests.Load())
 			require.NoError(t, lease.Release(t.Context()))
-			time.Sleep(request) // a read may outlast the request
+			time.Sleep(request)
 		})
 	}
 }
