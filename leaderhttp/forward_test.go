@@ -835,6 +835,9 @@ func TestForwardOverABadNetwork(t *testing.T) {
 	for worker := range 8 {
 		all.Go(func() {
 			for i := range testsize.Pick(40, 1000) {
+				if t.Failed() {
+					return
+				}
 				method, body := "GET", ""
 				if i%2 == 0 {
 					method, body = "POST", "order"
