@@ -116,8 +116,8 @@ func TestADeadProcessHasFilledTheTable(t *testing.T) {
 	})
 }
 
-// A member that is refused room looks at all others for a TTL, so that those make room that crash in
-// that time, even if nobody asks again.
+// A member that is refused room looks at all others for a TTL. So members that crash in that time
+// make room, even if nobody asks again.
 func TestARefusedRequestLooksForTheDead(t *testing.T) {
 	onStore(t, func(t *testing.T, store *counting) {
 		cable := newCable(store)
