@@ -62,7 +62,7 @@ var outcomes = []struct {
 	name string
 }{
 	{errRanOut, "expired"}, {errTakenOver, "taken_over"}, {errDeleted, "deleted"}, {errBroken, "broken"},
-	{errOverwritten, "corrupt"}, {ErrUnsafeStore, "unsafe_store"},
+	{errOverwritten, "corrupt"},
 	{ErrNotExist, "not_exist"}, {ErrPreconditionFailed, "precondition_failed"},
 	{ErrPermanent, "permanent"}, {context.DeadlineExceeded, "timeout"},
 }
@@ -72,8 +72,11 @@ var outcomes = []struct {
 // "error". For the loss of a lease, and for a [Lock.Do] that failed because of a loss, it is
 // "expired", "taken_over", "deleted", "broken" (by an administrator), "corrupt" or "unsafe_store".
 func Outcome(err error) string {
-	if err == nil {
+	switch {
+	case err == nil:
 		return "ok"
+	case errors.Is(err, ErrLost) && errors.Is(err, ErrUnsafeStore):
+		return "unsafe_store"
 	}
 	for _, o := range outcomes {
 		if errors.Is(err, o.err) {

@@ -149,7 +149,7 @@ func (f *Fence) Middleware(next http.Handler) http.Handler {
 		highest, err := f.enter(r.Context(), g, name, v)
 		switch {
 		case err != nil:
-			http.Error(w, "not carried out: "+err.Error()+"; try again", http.StatusServiceUnavailable)
+			http.Error(w, "not carried out: "+err.Error(), http.StatusServiceUnavailable)
 			return
 		case token < highest:
 			w.Header().Set(Header, Format(highest))
@@ -181,9 +181,10 @@ func tokenOf(values []string) (token uint64, status int, reason string) {
 
 // The reasons for 503, as the client reads them.
 var (
-	errMarks = errors.New("the fencing token could not be checked")
-	errBusy  = errors.New("requests with lower tokens are still running")
-	errEnded = errors.New("the server gave up waiting")
+	errNever = errors.New("the server cannot check the fencing token")
+	errMarks = errors.New("the fencing token could not be checked; try again")
+	errBusy  = errors.New("requests with lower tokens are still running; try again")
+	errEnded = errors.New("the server gave up waiting; try again")
 )
 
 // enter raises the mark, then enters the gate. It returns the highest token seen. If that is higher
@@ -199,6 +200,9 @@ func (f *Fence) enter(ctx context.Context, g *gate, name string, v *visit) (high
 		// server.
 		slog.WarnContext(ctx, "leasehold: fencing token could not be checked", "resource", name, "token", v.token,
 			"error", err, "answer", http.StatusServiceUnavailable)
+		if errors.Is(err, leasehold.ErrPermanent) {
+			return 0, errNever
+		}
 		return 0, errMarks
 	}
 	if highest, err = g.enter(limited, v, highest); err != nil && ctx.Err() != nil {
@@ -332,7 +336,7 @@ type StoreMarks struct {
 }
 
 // NewStoreMarks returns marks in store. Each resource has one object, with the key prefix +
-// resource.
+// resource, which has the form of a lock's key: see [StoreMarks.Raise].
 func NewStoreMarks(store leasehold.Store, prefix string) *StoreMarks {
 	m := &StoreMarks{store: store, prefix: prefix}
 	if !leasehold.Describe(store).Conditional {
@@ -421,6 +425,9 @@ func (m *StoreMarks) Raise(ctx context.Context, resource string, token uint64) (
 	}
 }
 
+// trialTime bounds the two writes that try a store.
+const trialTime = 10 * time.Second
+
 // tryStore tries the store's conditions on a mark that was just read or written, once for each
 // store, as a lock does on its record. An answer that proves nothing is as good as a refusal, and
 // the next call asks again.
@@ -428,7 +435,10 @@ func (m *StoreMarks) tryStore(ctx context.Context, key, etag string, body []byte
 	white := canary.Mark()
 	marked := slices.Concat(body, white)
 	return m.canary.Try(false, func() error {
-		unsafe, _ := m.canary.Run(ctx, canary.Trial{
+		// A client that hangs up cuts no write off, because that could land over a higher mark.
+		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), trialTime)
+		defer cancel()
+		unsafe, _ := m.canary.Run(limited, canary.Trial{
 			Write: func(ctx context.Context, over string) error {
 				_, err := probe.Put(ctx, m.store, key, marked, over)
 				return err

@@ -887,4 +887,12 @@ func TestStoreMarksSendNoBadKey(t *testing.T) {
 		require.ErrorIs(t, err, leasehold.ErrPermanent, name)
 		require.Zero(t, s.Sent())
 	}
+	fence, err := fencehttp.New(fencehttp.NewStoreMarks(leasehold.NewMemStore(), "marks/"),
+		func(r *http.Request) string { return r.URL.Path })
+	require.NoError(t, err)
+	w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodPut, "/a", nil) // its key is marks//a
+	r.Header.Set(fencehttp.Header, "1")
+	fence.Middleware(http.NotFoundHandler()).ServeHTTP(w, r)
+	require.Equal(t, "503 not carried out: the server cannot check the fencing token\n", fmt.Sprint(w.Code, " ", w.Body),
+		"another try would not help")
 }

@@ -59,7 +59,7 @@ func TestMemory(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		after := inUse()
-		for range 9 { // a version of the table may be on its way through the committer
+		for range 60 { // a version of the table may be on its way through the committer
 			time.Sleep(10 * time.Millisecond)
 			after = min(after, inUse())
 		}

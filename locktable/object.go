@@ -336,7 +336,11 @@ func (c *committer) refuse(base *version, failed map[*request]error) (postponed 
 		case base.begun < r.began:
 			postponed = true
 		default:
-			r.refused = &refusal{base.tab, err} // until it is known whether crashed members are the reason
+			since := c.clock.Now().Mono
+			if r.refused != nil {
+				since = r.refused.since
+			}
+			r.refused = &refusal{base.tab, err, since} // until it is known whether crashed members are the reason
 		}
 	}
 	return postponed

@@ -99,10 +99,11 @@ type request struct {
 	err       error                   // why it has failed or ended
 }
 
-// refusal is why a request is not part of a table, and of which one.
+// refusal is why a request is not part of a table, of which one, and since when of none.
 type refusal struct {
-	by  *tables.Table
-	err error
+	by    *tables.Table
+	err   error
+	since time.Duration // monotonic
 }
 
 // refusedBy reports whether tab has refused the request.

@@ -117,7 +117,8 @@ func (w *watcher) plan(tab *tables.Table, me uint64, asked []uint64, now time.Du
 		}
 		_, l.blocks = slices.BinarySearch(followed, n)
 		follows := l.blocks || now < w.fullTill || l.state == suspected
-		w.setDue(l, follows, slices.Contains(asked, n), now)
+		_, isAsked := slices.BinarySearch(asked, n)
+		w.setDue(l, follows, isAsked, now)
 		switch {
 		case l.looking:
 		case l.due > now:

@@ -278,6 +278,8 @@ func (c *campaign) gaveUp(began time.Time, err error) error {
 		why = lock
 	case isTable:
 		why = table
+	case hopeless(err): // which the watch of crashed members has not changed
+		return err
 	case errors.Is(err, context.DeadlineExceeded):
 		why = cmp.Or(c.store.Failure(), errors.New("the store has not answered"))
 	default:

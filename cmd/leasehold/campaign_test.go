@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -14,7 +15,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/exit"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/place"
+	"github.com/leasehold-go/leasehold/locktable"
 )
 
 // Who reads the log of a pipeline hears at once, and then every minute, whom it waits for. Without
@@ -100,4 +103,16 @@ func TestHoldGoesOnWhileTheStoreFails(t *testing.T) {
 		_, err = a.holdOnce(t.Context(), store, h, got)
 		require.ErrorIs(t, err, leasehold.ErrReleased)
 	})
+}
+
+// The end of --wait while crashed members of a full table are watched says that the table is full,
+// not that the store is silent.
+func TestTheEndOfAWaitForATableThatRefuses(t *testing.T) {
+	c := &campaign{wait: time.Second}
+	for _, why := range []error{locktable.ErrFull, locktable.ErrCapacity} {
+		err := c.gaveUp(time.Now(), fmt.Errorf("waiting: %w: %w", context.DeadlineExceeded, why))
+		require.ErrorIs(t, err, why)
+		_, gaveUp := errors.AsType[*exit.GaveUp](err)
+		require.False(t, gaveUp)
+	}
 }

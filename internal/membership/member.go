@@ -58,9 +58,8 @@ type Terms struct {
 	// removed, after Run has released it. Otherwise the released object stays, because it shows
 	// others at once that the term has ended.
 	Serve func(ctx context.Context, lease *leasehold.Lease, term Term) (forgotten bool)
-	// Settle is called between two terms, and after the last one, even if a term had ended before
-	// its Serve. The next term waits for it, but a Settle that takes its time is not reported. It
-	// may be nil.
+	// Settle is called after each term whose Serve has begun, and after a resumed term in any case.
+	// The next term waits for it, but a Settle that takes its time is not reported. It may be nil.
 	Settle func()
 }
 
