@@ -893,6 +893,6 @@ func TestStoreMarksSendNoBadKey(t *testing.T) {
 	w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodPut, "/a", nil) // its key is marks//a
 	r.Header.Set(fencehttp.Header, "1")
 	fence.Middleware(http.NotFoundHandler()).ServeHTTP(w, r)
-	require.Equal(t, "503 not carried out: the server cannot check the fencing token\n", fmt.Sprint(w.Code, " ", w.Body),
-		"another try would not help")
+	require.Equal(t, "503 not carried out: the server cannot check the fencing token\n",
+		fmt.Sprint(w.Code, " ", w.Body), "another try would not help")
 }

@@ -92,8 +92,9 @@ func TestADeadProcessHasFilledTheTable(t *testing.T) {
 		cable := newCable(store)
 		dead := start(t, cable, locktable.WithMaxSize(4<<10))
 		dead.fails = true
-		var kept []*locktable.Lease                                                      // one that nobody refers to is freed
-		for _, name := range []string{"a-lock-of-a-process-that-fills-the-table-", ""} { // until no member's row fits in
+		// Until no member's row fits in. A lease that nobody refers to is freed.
+		var kept []*locktable.Lease
+		for _, name := range []string{"a-lock-of-a-process-that-fills-the-table-", ""} {
 			for i := 0; ; i++ {
 				lease, err := dead.Lock(fmt.Sprint(name, i)).Acquire(t.Context())
 				if err != nil {
