@@ -70,7 +70,7 @@ func TestAVisitorWaitsForNobodyWhoLives(t *testing.T) {
 			for range 20 {
 				time.Sleep(4100 * time.Millisecond)
 				store.count()
-				_, took, err := visit(t, t.Context(), store)
+				_, took, err := visit(t, testctx.Within(t, 10*time.Minute), store)
 				held, ok := errors.AsType[*leasehold.HeldError](err)
 				require.True(t, ok, "%v", err)
 				require.True(t, holder.Valid())

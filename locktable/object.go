@@ -351,23 +351,12 @@ func (c *committer) refuse(base *version, failed map[*request]error) (postponed 
 func (c *committer) adopt(v *version) {
 	var events []Event
 	var listen []*request
-	was := c.floor
-	if was == leasehold.MaxToken { // no write continues above it, so a person has lowered the revision if it is lower
-		was = 0
-	}
-	known := c.restored
-	if c.restored = v.tab.Revision < was; c.restored {
-		c.mustWrite = true // so that tokens continue above what this process remembers
-	}
-	if c.restored && !known {
-		c.log.Error("the table's object was deleted or restored", "table", c.key, "revision", v.tab.Revision,
-			"was", was, "effect", "leases that are no longer in it are lost")
-	}
+	c.compareRevisions(v)
 	n, _ := v.tab.Find(c.tm.named)
 	next := turnOf(v.tab, n)
 	valid := c.tm.lease.Valid()
 	c.mu.Lock()
-	c.seen, c.floor, c.newest, c.turn = v, max(was, v.tab.Revision), v, next
+	c.seen, c.newest, c.turn = v, v, next
 	for _, r := range c.inOrder() {
 		row, taken := v.tab.Request(tables.ID{Member: n, Number: r.number})
 		there := taken && slices.Equal(row.Claims, r.claims)
@@ -409,6 +398,22 @@ func (c *committer) adopt(v *version) {
 		}
 		c.observe(e)
 	}
+}
+
+// compareRevisions notes whether a version is older than one that this process remembers.
+func (c *committer) compareRevisions(v *version) {
+	was, known := c.floor, c.restored
+	if was == leasehold.MaxToken { // no write continues above it, so a person has lowered the revision if it is lower
+		was = 0
+	}
+	if c.restored = v.tab.Revision < was; c.restored {
+		c.mustWrite = true // so that tokens continue above what this process remembers
+	}
+	if c.restored && !known {
+		c.log.Error("the table's object was deleted or restored", "table", c.key, "revision", v.tab.Revision,
+			"was", was, "effect", "leases that are no longer in it are lost")
+	}
+	c.floor = max(was, v.tab.Revision)
 }
 
 // errRemoved is why a lease is lost that the table no longer has.

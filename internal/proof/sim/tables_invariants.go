@@ -59,9 +59,13 @@ func (c *tableClient) hold(lease *locktable.Lease, claims []tables.Claim, ctx co
 		w.violate("%v was granted by no version of the table that it was shown", h)
 		return h
 	}
-	if !h.stands(w.table) && w.edit > at {
-		h.edit, h.editAt = w.edit, time.Now()
-		if c.shown >= w.edit {
+	freed := w.edit
+	if w.copied[c.key] && c.wrote { // another heir may have freed it since: see checkHandedOver
+		freed = w.seq
+	}
+	if !h.stands(w.table) && freed > at {
+		h.edit, h.editAt = freed, time.Now()
+		if c.shown >= freed {
 			h.sawEdit = time.Now()
 		}
 	}
