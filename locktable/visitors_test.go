@@ -68,10 +68,13 @@ func TestAVisitorOutlastsTheDead(t *testing.T) {
 // a look at each holder.
 func TestAVisitorWaitsForNobodyWhoLives(t *testing.T) {
 	onStore(t, func(t *testing.T, store *counting) {
-		a, b := start(t, store), start(t, store)
-		acquire(t, a.Lock("x"))
+		b := start(t, store)
 		acquire(t, b.Lock("warm"))
 		time.Sleep(10 * ttl)
+		a := start(t, store)
+		acquire(t, a.Lock("x"))
+		acquire(t, b.Lock("y"))            // so that b has read of a, and has not looked at it
+		time.Sleep(100 * time.Millisecond) // its writes are not held back any more
 		store.forget()
 		began := time.Now()
 		_, err := b.Lock("x").TryAcquire(soon(t))
@@ -137,15 +140,26 @@ func TestAVisitorOutlastsTheDeadOfAnotherKind(t *testing.T) {
 	})
 }
 
+// smallTableWithADeadMember lets a member with a TTL of an hour crash in a table of 4 KiB.
+func smallTableWithADeadMember(t *testing.T, store leasehold.Store) (size locktable.Option) {
+	t.Helper()
+	size = locktable.WithMaxSize(4 << 10)
+	cable := newCable(store)
+	acquire(t, start(t, cable, size, locktable.WithTTL(time.Hour)).Lock("x"))
+	cable.cut(true)
+	t.Cleanup(func() {
+		cable.cut(false)
+		time.Sleep(3 * time.Hour) // so that it can end
+	})
+	time.Sleep(2 * time.Hour)
+	return size
+}
+
 // A request that a table with a dead member has no room for fails nevertheless, if the dead one is
 // not the reason, or cannot be judged in time.
 func TestAFullTableRefusesInTheEnd(t *testing.T) {
 	onStore(t, func(t *testing.T, store *counting) {
-		size := locktable.WithMaxSize(4 << 10)
-		cable := newCable(store)
-		acquire(t, start(t, cable, size, locktable.WithTTL(time.Hour)).Lock("x"))
-		cable.cut(true)
-		time.Sleep(2 * time.Hour)
+		size := smallTableWithADeadMember(t, store)
 		m := start(t, store, size)
 		var many []*locktable.Lease
 		for i := 0; ; i++ {
@@ -160,8 +174,6 @@ func TestAFullTableRefusesInTheEnd(t *testing.T) {
 		}
 		require.NoError(t, m.Check(nil))
 		runtime.KeepAlive(many)
-		cable.cut(false)
-		time.Sleep(3 * time.Hour)
 	})
 }
 
@@ -169,11 +181,7 @@ func TestAFullTableRefusesInTheEnd(t *testing.T) {
 // another member makes.
 func TestRoomThatAnotherMemberMakes(t *testing.T) {
 	onStore(t, func(t *testing.T, store *counting) {
-		size := locktable.WithMaxSize(4 << 10)
-		cable := newCable(store)
-		acquire(t, start(t, cable, size, locktable.WithTTL(time.Hour)).Lock("x"))
-		cable.cut(true)
-		time.Sleep(2 * time.Hour)
+		size := smallTableWithADeadMember(t, store)
 		m := start(t, store, size)
 		large := acquire(t, m.Lock(strings.Repeat("l", 500)))
 		for i := range 5 {
@@ -185,8 +193,6 @@ func TestRoomThatAnotherMemberMakes(t *testing.T) {
 		require.NoError(t, err)
 		require.InDelta(t, ttl.Seconds(), time.Since(began).Seconds(), ttl.Seconds()/4)
 		runtime.KeepAlive(lease)
-		cable.cut(false)
-		time.Sleep(3 * time.Hour)
 	})
 }
 
