@@ -129,7 +129,7 @@ func (c *committer) snapshot(now time.Duration) (s snapshot, d *difference) {
 	}
 	var asked []uint64
 	if !leaving {
-		asked, s.outdated = c.judge()
+		asked, s.outdated = c.screen()
 	}
 	s.readAt = c.nextReadAt(now)
 	d = c.difference(leaving && !busy)

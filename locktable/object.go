@@ -144,7 +144,7 @@ func (c *committer) settleRace(v *version) {
 	case lost.err == nil:
 	case errors.Is(lost.err, leasehold.ErrConflict):
 		c.noteTrouble(true, lost.err)
-		if c.clock.Now().Mono-c.trouble.since > 2*max(c.ttl, c.poll) {
+		if c.clock.Now().Mono-c.trouble.since > c.patience() {
 			c.failTries(lost.err)
 		}
 		c.endIfStuck(false, lost.err)
@@ -325,7 +325,7 @@ func (c *committer) mustHold(base *version, d *difference) {
 // errInvariant marks a panic of mustHold.
 var errInvariant = errors.New("an invariant would be broken")
 
-// refuse notes why requests cannot be part of the table: judge decides whether they fail. It
+// refuse notes why requests cannot be part of the table: screen says whether they fail. It
 // reports whether base is too old for one of them, which waits for the next write.
 func (c *committer) refuse(base *version, failed map[*request]error) (postponed bool) {
 	c.mu.Lock()

@@ -33,6 +33,10 @@ type options struct {
 	lock              []leasehold.Option // of tests
 }
 
+// patience is how long what does not move may be due to a store that is busy: two TTLs, or two polls
+// if these take longer.
+func (o *options) patience() time.Duration { return 2 * max(o.ttl, o.poll) }
+
 const (
 	minMaxSize = 4 << 10
 	unset      = time.Duration(math.MinInt64)

@@ -75,7 +75,6 @@ func (t *Table) Leases(ctx context.Context) ([]*Lease, error) {
 		return nil, nil
 	}
 	t.mu.Lock()
-	defer t.mu.Unlock()
 	over, gaveUp := t.over, false
 	t.mu.Unlock()
 	select {
@@ -85,6 +84,7 @@ func (t *Table) Leases(ctx context.Context) ([]*Lease, error) {
 		gaveUp = true
 	}
 	t.mu.Lock()
+	defer t.mu.Unlock()
 	switch {
 	case !t.resumed.done && gaveUp:
 		why := cmp.Or(t.self.Failure(), t.trouble.err)

@@ -204,13 +204,13 @@ func (t *Table) Check(*http.Request) error {
 	switch {
 	case !t.running:
 		return t.named(ErrNotRunning)
-	case acts != nil && now-*acts > 2*max(t.ttl, t.poll): // whatever the store does with its context
+	case acts != nil && now-*acts > t.patience(): // whatever the store does with its context
 		return t.named(fmt.Errorf("for %v, a request of the table, or an observer, has not returned",
 			(now - *acts).Round(time.Second)))
-	case looks != nil && now-*looks > 2*max(t.ttl, t.poll):
+	case looks != nil && now-*looks > t.patience():
 		return t.named(fmt.Errorf("for %v, a request for a member's object has not returned",
 			(now - *looks).Round(time.Second)))
-	case t.trouble.err != nil && now-t.trouble.since > 2*max(t.ttl, t.poll):
+	case t.trouble.err != nil && now-t.trouble.since > t.patience():
 		return t.named(fmt.Errorf("for %v, nothing could be changed: %w",
 			(now - t.trouble.since).Round(time.Second), t.trouble.err))
 	case t.term == nil && now-t.termless > 3*max(t.ttl, t.poll):
@@ -219,7 +219,7 @@ func (t *Table) Check(*http.Request) error {
 	}
 	if errs := t.lookErrs.Load(); errs != nil {
 		for _, e := range *errs {
-			if now-e.since > 2*max(t.ttl, t.poll) {
+			if now-e.since > t.patience() {
 				return t.named(e.err)
 			}
 		}

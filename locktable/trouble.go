@@ -14,7 +14,7 @@ func (c *committer) failed(writing bool, err error) {
 	if c.noteTrouble(writing, err) {
 		c.log.Warn("the table cannot be read or written, will retry", "table", c.key, "err", err)
 	}
-	if !errors.Is(err, ErrFull) { // see judge
+	if !errors.Is(err, ErrFull) { // see screen
 		c.failTries(err)
 	}
 	c.outrun = false
@@ -44,7 +44,7 @@ func (c *committer) endIfStuck(unread bool, err error) {
 	if c.undropped == never && c.standsInTheWay(unread) {
 		c.undropped = now
 	}
-	stuck := c.undropped != never && now-c.undropped > 2*max(c.ttl, c.poll)
+	stuck := c.undropped != never && now-c.undropped > c.patience()
 	if stuck {
 		c.log.Error("the member ends its term: the table is unreachable", "table", c.key,
 			"unreachable_for", (now - c.undropped).Round(time.Second), "err", err)

@@ -1,6 +1,8 @@
 package tables
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -47,10 +49,31 @@ func TestAdmissionLeavesRoomForEveryGrant(t *testing.T) {
 }
 
 // A table that was filled by hand, up to what stores read, is worked off: as many are granted as
-// there is room for, in order, and whoever frees a row makes room for more.
+// there is room for, in order, and whoever frees a row makes room for more. The padding lets the
+// excess be each remainder of what a grant takes.
 func TestAFullTableGrantsAsManyAsFit(t *testing.T) {
+	for padding := range len(",1000001") {
+		t.Run(fmt.Sprint(padding), func(t *testing.T) { workOff(t, strings.Repeat("p", padding+1)) })
+	}
+}
+
+// A table that is too large without a grant is refused.
+func TestATableThatIsTooLargeWithoutAGrant(t *testing.T) {
 	tab := New()
 	m := tab.Join(member(1))
+	for n := uint64(0); n%1000 != 1 || len(tab.Encode()) <= leasehold.MaxObjectSize; n++ {
+		require.NoError(t, tab.Ask(ID{m, n}, []Claim{{Name: "s"}}))
+	}
+	body, over, err := tab.Seal("n", 0, leasehold.MaxObjectSize)
+	require.ErrorIs(t, err, ErrFull)
+	require.Greater(t, over, len(body)-leasehold.MaxObjectSize)
+}
+
+func workOff(t *testing.T, padding string) {
+	t.Helper()
+	tab := New()
+	m, other := tab.Join(member(1)), tab.Join(member(2))
+	require.NoError(t, tab.Ask(ID{other, 0}, []Claim{{Name: padding}}))
 	require.NoError(t, tab.Ask(ID{m, 0}, []Claim{{Name: "s"}}))
 	tab.Finish("n", 1_000_000)
 	for n := uint64(1); n%1000 != 0 || len(tab.Encode()) < leasehold.MaxObjectSize-30_000; n++ {
@@ -67,12 +90,11 @@ func TestAFullTableGrantsAsManyAsFit(t *testing.T) {
 			require.Greater(t, writes, 1)
 			return
 		}
-		require.Greater(t, len(body), leasehold.MaxObjectSize-30, "it is full, and still some wait")
-		require.Positive(t, held)
+		require.Greater(t, held, 1)
 		again, err := Decode(body)
 		require.NoError(t, err)
 		require.Equal(t, index(again), index(tab), "what was taken back waits in its place")
-		for _, r := range tab.Requests(m)[:held] {
+		for _, r := range tab.Requests(m)[:held-1] {
 			require.Greater(t, r.Number, last, "in order")
 			last = r.Number
 			tab.Drop(r.ID)

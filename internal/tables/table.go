@@ -297,9 +297,10 @@ func (t *Table) Seal(nonce string, atLeast uint64, limit int) (body []byte, over
 			leasehold.ErrCorruptRecord, t.Revision)
 	}
 	body = t.Encode()
-	if excess := len(body) - leasehold.MaxObjectSize; excess > 0 {
-		t.retract(waited, excess/t.tokenSize()+1)
+	most := t.tokenSize() + len(",") // that one grant less can save
+	for excess := len(body) - leasehold.MaxObjectSize; excess > 0 && t.retract(waited, (excess+most-1)/most); {
 		body = t.Encode()
+		excess = len(body) - leasehold.MaxObjectSize
 	}
 	if size := len(body) + t.Reserve(); size > limit {
 		return body, size - limit, fmt.Errorf("%w: with all that is asked for it would have %d bytes, over the limit "+
@@ -355,14 +356,16 @@ func (t *Table) grant() {
 	t.waiting = stay
 }
 
-// retract takes back the last grants of this write, up to this number. waited is the order of the
-// requests that waited before it.
-func (t *Table) retract(waited []*Request, grants int) {
+// retract takes back the last grants of this write, up to this number, and reports whether there was
+// one. waited is the order of the requests that waited before it.
+func (t *Table) retract(waited []*Request, grants int) (some bool) {
 	for ; grants > 0 && len(t.held) > 0 && t.held[len(t.held)-1].Token == t.Revision; grants-- {
 		t.turn(t.held[len(t.held)-1], 0)
 		t.held = t.held[:len(t.held)-1]
+		some = true
 	}
-	t.waiting = slices.DeleteFunc(waited, func(r *Request) bool { return r.Token != 0 || r.dropped() })
+	t.waiting = slices.DeleteFunc(slices.Clone(waited), func(r *Request) bool { return r.Token != 0 || r.dropped() })
+	return some
 }
 
 // turn makes a request one that holds by this token, or one that waits if it is 0.

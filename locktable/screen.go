@@ -10,31 +10,31 @@ import (
 	"github.com/leasehold-go/leasehold/internal/tables"
 )
 
-// judge decides about the requests that fail if running members alone are the reason: tries, and
+// screen is about the requests that fail if running members alone are the reason: tries, and
 // requests that the table has refused. Crashed members may be the reason until each member in
 // question has been looked at: asked are the members that have not. outdated reports that a try
 // waits for a newer version than seen, because no version older than the call may refuse it.
-func (c *committer) judge() (asked []uint64, outdated bool) {
+func (c *committer) screen() (asked []uint64, outdated bool) {
 	tab := c.seen.tab
-	var judged []*request
+	var undecided []*request
 	s := survey{committer: c, now: c.clock.Now()}
 	c.mu.Lock()
 	for _, r := range c.requests {
 		if r.state != waiting || !r.try && !r.refusedBy(tab) {
 			continue
 		}
-		judged = append(judged, r)
+		undecided = append(undecided, r)
 		if r.refusedBy(tab) && errors.Is(r.refused.err, ErrFull) {
 			s.latest = max(s.latest, r.began)
 		}
 	}
 	c.mu.Unlock()
-	if len(judged) == 0 {
+	if len(undecided) == 0 {
 		return nil, false
 	}
 	s.self, _ = tab.Find(c.tm.named)
 	s.known = make(map[uint64]*life)
-	for _, r := range judged {
+	for _, r := range undecided {
 		var unsure []uint64
 		var waits bool
 		var err error
@@ -57,7 +57,7 @@ func (c *committer) judge() (asked []uint64, outdated bool) {
 	return slices.Compact(asked), outdated
 }
 
-// survey is what one call of judge knows of the members.
+// survey is what one call of screen knows of the members.
 type survey struct {
 	*committer
 	self   uint64 // this member
@@ -122,7 +122,7 @@ func (s *survey) refused(r *request) (unsure []uint64, err error) {
 	case errors.Is(r.refused.err, ErrCapacity):
 		unsure, run = s.look(tab.Users(r.claims), r.began)
 	}
-	if run || s.now.Mono-r.refused.since > 2*max(s.ttl, s.poll) {
+	if run || s.now.Mono-r.refused.since > s.patience() {
 		return nil, r.refused.err
 	}
 	s.readAt = min(s.readAt, s.now.Mono+clock.Jitter(s.clock, s.poll)) // others may make it possible
