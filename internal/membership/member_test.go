@@ -85,7 +85,6 @@ func TestDeletesThatIgnoreTheirCondition(t *testing.T) {
 					_, err := s.once(false, waits(true))
 					require.Equal(s, !loose || i == 0, err != nil)
 				}
-				require.Equal(s, loose, s.group.IgnoresDeletes())
 				require.Equal(s, map[bool]int{false: 4, true: 1}[loose], store.deletes)
 			})
 		})
