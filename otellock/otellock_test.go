@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"regexp"
 	"runtime"
@@ -494,11 +495,7 @@ func TestReadmeTable(t *testing.T) {
 					note(p.Attributes)
 				}
 			}
-			names := make([]string, 0, len(seen))
-			for name := range seen {
-				names = append(names, name)
-			}
-			slices.Sort(names)
+			names := slices.Sorted(maps.Keys(seen))
 			unit := ""
 			if m.Unit != "" {
 				unit = "`" + m.Unit + "`"
