@@ -534,10 +534,7 @@ func TestRunGoesOnAfterItHasFoundTheLockHeld(t *testing.T) {
 		e, err := leasehold.NewElector(newLock(t, store, leasehold.WithLogger(slog.New(slog.DiscardHandler))),
 			leasehold.Callbacks{})
 		require.NoError(t, err)
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		running := make(chan error, 1)
-		go func() { running <- e.Run(ctx) }()
+		stop := running(t, e)
 		synctest.Wait()
 		for range 3 {
 			store.next(fault{op: "get", err: fmt.Errorf("%w: access denied", leasehold.ErrPermanent)})
@@ -546,8 +543,7 @@ func TestRunGoesOnAfterItHasFoundTheLockHeld(t *testing.T) {
 		require.NoError(t, held.Release(t.Context()))
 		time.Sleep(30 * time.Second)
 		require.True(t, e.IsLeader())
-		cancel()
-		require.NoError(t, <-running)
+		require.NoError(t, stop())
 	})
 }
 
@@ -677,9 +673,7 @@ func TestCheckOfAnElectorWhoseSiblingOverruns(t *testing.T) {
 		time.Sleep(time.Second)
 		e, err := leasehold.NewElector(lock, leasehold.Callbacks{})
 		require.NoError(t, err)
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error)
-		go func() { done <- e.Run(ctx) }()
+		stop := running(t, e)
 		store.down.Store(true)
 		time.Sleep(15 * time.Second)
 		store.down.Store(false)
@@ -687,8 +681,7 @@ func TestCheckOfAnElectorWhoseSiblingOverruns(t *testing.T) {
 		time.Sleep(50 * time.Second)
 		n := len(store.count())
 		err = e.Check(nil)
-		cancel()
-		<-done
+		_ = stop()
 		time.Sleep(2 * time.Minute)
 		t.Logf("%d requests in 50 s; Check: %v", n, err)
 		require.NoError(t, err)
@@ -1069,10 +1062,7 @@ func TestResignUnderTheContextOfAFormerTerm(t *testing.T) {
 			},
 		})
 		require.NoError(t, err)
-		ctx, cancel := context.WithCancel(t.Context())
-		var running sync.WaitGroup
-		defer func() { cancel(); running.Wait() }()
-		running.Go(func() { _ = e.Run(ctx) })
+		defer running(t, e)()
 		synctest.Wait()
 		require.NoError(t, e.Resign(term(0)))
 		time.Sleep(time.Minute)

@@ -383,21 +383,6 @@ func TestManualRenewalLeavesRenewingToTheCaller(t *testing.T) {
 	})
 }
 
-func TestWarmAcquisitionIsOneRequest(t *testing.T) {
-	onFaultStore(t, func(t *testing.T, store *faultStore) {
-		lock := newLock(t, store)
-		lease := acquire(t, lock)
-		require.Equal(t, []string{"get", "put"}, store.count(), "cold")
-		require.NoError(t, lease.Renew(t.Context()))
-		require.Equal(t, []string{"put"}, store.count(), "renew")
-		require.NoError(t, lease.Release(t.Context()))
-		require.Equal(t, []string{"put"}, store.count(), "release")
-		lease = acquire(t, lock)
-		require.Equal(t, []string{"put"}, store.count(), "warm")
-		require.NoError(t, lease.Release(t.Context()))
-	})
-}
-
 func TestForgottenLeaseStopsRenewing(t *testing.T) {
 	// Not in a bubble: the garbage collector's clean-up runs outside of it.
 	var renewed atomic.Int64

@@ -537,7 +537,6 @@ func TestBadInputIsRefusedBeforeAnyRequest(t *testing.T) {
 		opt   leasehold.Option
 		says  string
 	}{
-		{nil, key, nil, "store is nil"},
 		{store, "", nil, "empty"},
 		{store, "a//b", nil, "empty path segment"},
 		{store, "/a", nil, "empty path segment"},
@@ -552,11 +551,9 @@ func TestBadInputIsRefusedBeforeAnyRequest(t *testing.T) {
 		{store, key, leasehold.WithTTL(-time.Second), "TTL"},
 		{s3, key, leasehold.WithRenewInterval(time.Millisecond), "renew interval"},
 		{store, key, leasehold.WithRenewInterval(11 * time.Second), "second try"},
-		{store, key, leasehold.WithSafetyMargin(15 * time.Second), "safety margin"},
 		{store, key, leasehold.WithPollInterval(-1), "poll interval"},
 		{store, key, leasehold.WithClockDrift(2), "drift"},
 		{store, key, leasehold.WithSkewAllowance(-1), "skew"},
-		{store, key, leasehold.WithReclaim(), "WithHolder"},
 		{store, key, leasehold.WithHolder("\xff"), "holder"},
 		{store, key, leasehold.WithMetadata(map[string]string{"k": string(make([]byte, 9<<10))}), "metadata"},
 	} {

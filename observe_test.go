@@ -249,9 +249,7 @@ func TestTakeoverTime(t *testing.T) {
 			alice := newSlow(mem)
 			e, err := leasehold.NewElector(newLock(t, alice), leasehold.Callbacks{})
 			require.NoError(t, err)
-			ctx, cancel := context.WithCancel(t.Context())
-			ended := make(chan error)
-			go func() { ended <- e.Run(ctx) }()
+			stop := running(t, e)
 			time.Sleep(time.Minute)
 			led := make(chan time.Time)
 			go func() {
@@ -265,8 +263,7 @@ func TestTakeoverTime(t *testing.T) {
 			alice.dead.Store(true)
 			at := <-led
 			times = append(times, at.Sub(alice.wrote))
-			cancel()
-			<-ended
+			_ = stop()
 		})
 	}
 	slices.Sort(times)
@@ -614,20 +611,17 @@ func TestAnElectorAndARestoredRelease(t *testing.T) {
 		holder := acquire(t, newLock(t, mem, leasehold.WithHolder("holder"), leasehold.WithManualRenewal()))
 		var leaders []string
 		led := make(chan struct{})
-		ctx, cancel := context.WithCancel(t.Context())
 		e, err := leasehold.NewElector(newLock(t, mem, leasehold.WithHolder("new")), leasehold.Callbacks{
 			OnNewLeader:      func(r leasehold.Record) { leaders = append(leaders, r.Holder) },
 			OnStartedLeading: func(context.Context, *leasehold.Lease) { close(led) },
 		})
 		require.NoError(t, err)
-		ended := make(chan error)
-		go func() { ended <- e.Run(ctx) }()
+		stop := running(t, e)
 		time.Sleep(time.Second)
 		overwrite(t, mem, old)
 		<-led
 		require.False(t, holder.Valid())
-		cancel()
-		require.NoError(t, <-ended)
+		require.NoError(t, stop())
 		require.Equal(t, []string{"holder", "new"}, leaders)
 	})
 }

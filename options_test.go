@@ -58,6 +58,8 @@ func TestMistakesThatAreToldAtOnce(t *testing.T) {
 		"write 4*time.Second":                    {s3, leasehold.WithPollInterval(4)},
 		"safety margin 0s is below 10ms":         {s3, leasehold.WithSafetyMargin(0)},
 		"safety margin -1s is below 10ms":        {s3, leasehold.WithSafetyMargin(-time.Second)},
+		"safety margin 3ns is below 10ms":        {s3, leasehold.WithSafetyMargin(3)},
+		"skew allowance 5ns is neither 0":        {s3, leasehold.WithSkewAllowance(5)},
 		"safety margin 15s is not below the TTL": {s3, leasehold.WithSafetyMargin(15 * time.Second)},
 		"WithHolder: the name is empty":          {s3, leasehold.WithHolder("")},
 		"WithReclaim needs WithHolder":           {s3, leasehold.WithReclaim()},
@@ -127,13 +129,4 @@ func TestStoresThatAreNilPointers(t *testing.T) {
 		_, err = leasehold.CheckStore(t.Context(), store, key)
 		require.ErrorContains(t, err, says)
 	}
-}
-
-// A number without a unit is a number of nanoseconds, which nobody means.
-func TestDurationsWithoutAUnitAreRefused(t *testing.T) {
-	s3 := teststore.New(leasehold.NewMemStore(), nil)
-	_, err := leasehold.NewLock(s3, key, leasehold.WithSafetyMargin(3))
-	require.Error(t, err)
-	_, err = leasehold.NewLock(s3, key, leasehold.WithSkewAllowance(5))
-	require.Error(t, err)
 }

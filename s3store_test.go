@@ -1013,7 +1013,6 @@ func listening(t *testing.T, h http.HandlerFunc) string {
 	return server.URL
 }
 
-// flush sends what is there. An answer without a length then goes out in chunks.
 // A port that expects https answers plain http with 400, and may close the connection before the
 // answer has been read.
 func TestA400CutOffBeforeTheFirstAnswerIsFinal(t *testing.T) {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"reflect"
 	"strings"
 	"sync"
 	"time"
@@ -70,7 +69,7 @@ func New(objects Objects) *Store { return &Store{objects: objects} }
 // Describe returns the description of the [Objects], with TellsAge false, because a Store never
 // reports ages. If there are no Objects, Err matches [leasehold.ErrPermanent]. It sends no request.
 func (s *Store) Describe() leasehold.StoreInfo {
-	if s == nil || isNil(s.objects) {
+	if s == nil || storeapi.IsNil(s.objects) {
 		return leasehold.StoreInfo{Err: fmt.Errorf("%w: the create-only store has no objects (make one with New "+
 			"and NewS3)", leasehold.ErrPermanent)}
 	}
@@ -80,11 +79,6 @@ func (s *Store) Describe() leasehold.StoreInfo {
 	}
 	info.TellsAge = false
 	return info
-}
-
-func isNil(objects Objects) bool {
-	v := reflect.ValueOf(objects)
-	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
 }
 
 // Get implements [leasehold.Store]. Age is always 0.
@@ -162,8 +156,7 @@ func (s *Store) replace(ctx context.Context, key, etag string, body []byte) (new
 func checkBody(key string, body []byte) error {
 	switch {
 	case len(body) > leasehold.MaxObjectSize:
-		return fmt.Errorf("writing %q: %w: %d bytes exceed the limit of %d", key, leasehold.ErrPermanent, len(body),
-			leasehold.MaxObjectSize)
+		return storeapi.TooLarge(fmt.Sprintf("writing %q", key), len(body), leasehold.MaxObjectSize)
 	case isTombstone(body):
 		return fmt.Errorf("writing %q: %w: this body marks a deleted object (write another body)", key,
 			leasehold.ErrPermanent)

@@ -81,13 +81,9 @@ func TestFencedBodiesOfUnknownLength(t *testing.T) {
 				s := openFenced(t, client, mode, withPartSize())
 				require.NoError(t, s.Put(t.Context(), 1, object, strings.NewReader(want)))
 				for token := uint64(1); token <= 2; token++ {
-					o, err := s.Get(t.Context(), object)
-					require.NoError(t, err)
+					body, o := fencedtest.Read(t, s, object)
 					require.EqualValues(t, -1, o.Size)
-					body, err := io.ReadAll(o.Body)
-					require.NoError(t, err)
-					require.NoError(t, o.Body.Close())
-					require.Equal(t, want, string(body))
+					require.Equal(t, want, body)
 					require.NoError(t, s.Seal(t.Context(), token+1, object))
 				}
 				require.Equal(t, want, strings.TrimRight(string(server.Body(object)), " \t"))

@@ -276,9 +276,7 @@ func halfway(t *testing.T, server http.Handler, replace func()) *storage.Client 
 	socket := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		whole := httptest.NewRecorder()
 		server.ServeHTTP(whole, r)
-		for name, values := range whole.Header() {
-			w.Header()[name] = values
-		}
+		maps.Copy(w.Header(), whole.Header())
 		w.WriteHeader(whole.Code)
 		if r.Method == http.MethodGet && r.URL.Query().Get("alt") != "json" {
 			once.Do(func() {
@@ -455,9 +453,7 @@ func TestFencedStoreAmongForeignAnswers(t *testing.T) {
 							}
 							whole := httptest.NewRecorder()
 							server.ServeHTTP(whole, r)
-							for name, values := range whole.Header() {
-								w.Header()[name] = values
-							}
+							maps.Copy(w.Header(), whole.Header())
 							_, _ = w.Write(whole.Body.Bytes()[:whole.Body.Len()/2])
 						}))
 						s := openFenced(t, w.client, bucket)

@@ -668,12 +668,7 @@ func TestElectorsOnALossyNetwork(t *testing.T) {
 		calm = true
 		mu.Unlock()
 		require.Eventually(t, func() bool {
-			for _, e := range electors {
-				if e.IsLeader() {
-					return true
-				}
-			}
-			return false
+			return slices.ContainsFunc(electors, (*leasehold.Elector).IsLeader)
 		}, time.Minute, 10*time.Millisecond, "no leader after the last fault")
 		cancel()
 		wg.Wait()

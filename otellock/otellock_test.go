@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"regexp"
 	"runtime"
@@ -380,30 +381,12 @@ func TestSpansTurnedOff(t *testing.T) {
 	}))
 }
 
-// runningTable is a table as one member uses it.
-type runningTable struct {
-	*locktable.Table
-	stop func()
-}
-
-func runTable(t *testing.T, s leasehold.Store, o *otellock.Observer) runningTable {
-	table, err := locktable.New(s, key, locktable.WithObserver(o.ObserveTable))
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- table.Run(ctx) }()
-	return runningTable{table, func() {
-		cancel()
-		require.NoError(t, <-ended)
-	}}
-}
-
 func TestTable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := leasehold.NewMemStore()
 		w := watch(t, store)
 		now := func() string { return strings.Join(w.metrics(key), "\n") + "\n" }
-		table := runTable(t, store, w.observer)
+		table, stop := observertest.RunTable(t, store, w.observer.ObserveTable)
 		a, err := table.All(table.Lock("a"), table.Lock("b")).Acquire(t.Context())
 		require.NoError(t, err)
 		waiting := make(chan error, 1)
@@ -438,7 +421,7 @@ func TestTable(t *testing.T) {
 		}
 		require.Regexp(t, `table.request.duration (not_exist|precondition_failed) write: 1 in`, now())
 		require.NoError(t, c.Release(t.Context()))
-		table.stop()
+		stop()
 		require.Contains(t, now(), "table.leases: 0\n")
 		require.NoError(t, w.observer.Close())
 		w.observer.ObserveTable(t.Context(), locktable.Event{Kind: locktable.EventAcquired, Table: key}) // ignored
@@ -462,10 +445,10 @@ func TestReadmeTable(t *testing.T) {
 			time.Sleep(time.Minute)
 			return nil
 		})
-		table := runTable(t, leasehold.NewMemStore(), alice.observer)
+		table, stop := observertest.RunTable(t, leasehold.NewMemStore(), alice.observer.ObserveTable)
 		broken := locktable.Event{Kind: locktable.EventRead, Table: key, Err: errors.New("broken")}
 		alice.observer.ObserveTable(t.Context(), broken)
-		defer table.stop()
+		defer stop()
 		lease, err := table.Lock("a").Acquire(t.Context())
 		require.NoError(t, err)
 		require.NoError(t, lease.Release(t.Context()))
@@ -494,11 +477,7 @@ func TestReadmeTable(t *testing.T) {
 					note(p.Attributes)
 				}
 			}
-			names := make([]string, 0, len(seen))
-			for name := range seen {
-				names = append(names, name)
-			}
-			slices.Sort(names)
+			names := slices.Sorted(maps.Keys(seen))
 			unit := ""
 			if m.Unit != "" {
 				unit = "`" + m.Unit + "`"

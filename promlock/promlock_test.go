@@ -20,7 +20,6 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/testkit/observertest"
-	"github.com/leasehold-go/leasehold/locktable"
 	"github.com/leasehold-go/leasehold/promlock"
 )
 
@@ -150,27 +149,15 @@ func everything(t *testing.T) prometheus.Gatherer {
 			return nil
 		}))
 		collector := promlock.New()
-		runTable(t, leasehold.NewMemStore(), collector, func(table *locktable.Table) {
-			lease, err := table.Lock("a").Acquire(t.Context())
-			require.NoError(t, err)
-			require.NoError(t, lease.Release(t.Context()))
-		})
+		table, stop := observertest.RunTable(t, leasehold.NewMemStore(), collector.ObserveTable)
+		lease, err := table.Lock("a").Acquire(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, lease.Release(t.Context()))
+		stop()
 		tables = prometheus.NewPedanticRegistry()
 		require.NoError(t, tables.Register(collector))
 	})
 	return prometheus.Gatherers{registry, tables}
-}
-
-// runTable runs a table as one member while use runs.
-func runTable(t *testing.T, s leasehold.Store, c *promlock.Collector, use func(*locktable.Table)) {
-	table, err := locktable.New(s, key, locktable.WithObserver(c.ObserveTable))
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- table.Run(ctx) }()
-	use(table)
-	cancel()
-	require.NoError(t, <-ended)
 }
 
 func TestTable(t *testing.T) {
@@ -178,44 +165,44 @@ func TestTable(t *testing.T) {
 		store, collector, registry := leasehold.NewMemStore(), promlock.New(), prometheus.NewPedanticRegistry()
 		require.NoError(t, registry.Register(collector))
 		now := func() string { return strings.Join(metrics(t, registry, key), "\n") + "\n" }
-		runTable(t, store, collector, func(table *locktable.Table) {
-			a, err := table.All(table.Lock("a"), table.Lock("b")).Acquire(t.Context())
-			require.NoError(t, err)
-			_, err = table.Lock("a").TryAcquire(t.Context())
-			require.ErrorIs(t, err, leasehold.ErrHeld)
-			waiting := make(chan error, 1)
-			go func() {
-				b, err := table.Lock("b").Acquire(t.Context())
-				if err == nil {
-					<-b.Context().Done() // by hand
-				}
-				waiting <- err
-			}()
-			time.Sleep(time.Second) // a member lets others write first
-			for _, line := range []string{"leases: 1", "held: 1", "waiting: 1", "members: 1", "lost: 0"} {
-				require.Contains(t, now(), "table_"+line+"\n")
+		table, stop := observertest.RunTable(t, store, collector.ObserveTable)
+		a, err := table.All(table.Lock("a"), table.Lock("b")).Acquire(t.Context())
+		require.NoError(t, err)
+		_, err = table.Lock("a").TryAcquire(t.Context())
+		require.ErrorIs(t, err, leasehold.ErrHeld)
+		waiting := make(chan error, 1)
+		go func() {
+			b, err := table.Lock("b").Acquire(t.Context())
+			if err == nil {
+				<-b.Context().Done() // by hand
 			}
-			require.NoError(t, a.Release(t.Context()))
-			time.Sleep(time.Second)
-			for _, line := range []string{"leases: 1", "held: 1", "waiting: 0", "lost: 0"} {
-				require.Contains(t, now(), "table_"+line+"\n")
-			}
-			require.Contains(t, now(), "table_acquisition_duration_seconds: 2 in")
+			waiting <- err
+		}()
+		time.Sleep(time.Second) // a member lets others write first
+		for _, line := range []string{"leases: 1", "held: 1", "waiting: 1", "members: 1", "lost: 0"} {
+			require.Contains(t, now(), "table_"+line+"\n")
+		}
+		require.NoError(t, a.Release(t.Context()))
+		time.Sleep(time.Second)
+		for _, line := range []string{"leases: 1", "held: 1", "waiting: 0", "lost: 0"} {
+			require.Contains(t, now(), "table_"+line+"\n")
+		}
+		require.Contains(t, now(), "table_acquisition_duration_seconds: 2 in")
 
-			obj, err := store.Get(t.Context(), key)
-			require.NoError(t, err)
-			require.Contains(t, now(), fmt.Sprintf("table_bytes: %d\n", len(obj.Body)))
-			require.NoError(t, store.DeleteIfMatch(t.Context(), key, obj.ETag))
-			c, err := table.Lock("c").Acquire(t.Context()) // whose write is refused
-			require.NoError(t, err)
-			require.NoError(t, <-waiting)
-			synctest.Wait() // a call may return before the observer has heard of it
-			for _, line := range []string{"leases: 1", "held: 1", "waiting: 0", "lost: 1"} {
-				require.Contains(t, now(), "table_"+line+"\n")
-			}
-			require.Regexp(t, `table_request_duration_seconds write (not_exist|precondition_failed): 1 in`, now())
-			require.NoError(t, c.Release(t.Context()))
-		})
+		obj, err := store.Get(t.Context(), key)
+		require.NoError(t, err)
+		require.Contains(t, now(), fmt.Sprintf("table_bytes: %d\n", len(obj.Body)))
+		require.NoError(t, store.DeleteIfMatch(t.Context(), key, obj.ETag))
+		c, err := table.Lock("c").Acquire(t.Context()) // whose write is refused
+		require.NoError(t, err)
+		require.NoError(t, <-waiting)
+		synctest.Wait() // a call may return before the observer has heard of it
+		for _, line := range []string{"leases: 1", "held: 1", "waiting: 0", "lost: 1"} {
+			require.Contains(t, now(), "table_"+line+"\n")
+		}
+		require.Regexp(t, `table_request_duration_seconds write (not_exist|precondition_failed): 1 in`, now())
+		require.NoError(t, c.Release(t.Context()))
+		stop()
 		require.Contains(t, now(), "table_leases: 0\n")
 		require.Contains(t, now(), "table_members: 0\n")
 	})

@@ -99,9 +99,7 @@ func (c *campaign) check() error {
 		return err
 	}
 	c.noWait = c.noWait || c.wait == 0 && c.flags.Changed("wait")
-	if c.margin == 0 {
-		c.margin = c.ttl / 3
-	}
+	c.margin = cmp.Or(c.margin, c.ttl/3)
 	return nil
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/exit"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/place"
+	"github.com/leasehold-go/leasehold/internal/testkit/teststore"
 	"github.com/leasehold-go/leasehold/locktable"
 )
 
@@ -58,23 +59,10 @@ func TestWhomOneWaitsForIsTold(t *testing.T) {
 	}
 }
 
-// broken is a store that fails for so many requests.
-type broken struct {
-	leasehold.Store
-	left int
-}
-
-func (b *broken) Get(ctx context.Context, key string) (leasehold.Object, error) {
-	if b.left--; b.left >= 0 {
-		return leasehold.Object{}, errors.New("connection reset")
-	}
-	return b.Store.Get(ctx, key)
-}
-
 // While the store fails, hold goes on, and says whether the lease has run out.
 func TestHoldGoesOnWhileTheStoreFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		below := &broken{Store: leasehold.NewMemStore()}
+		below := teststore.New(leasehold.NewMemStore(), nil)
 		store := place.NewStore(below, nil, nil)
 		lock, err := leasehold.NewLock(store, "a", leasehold.WithManualRenewal(), leasehold.WithTTL(time.Minute))
 		require.NoError(t, err)
@@ -83,7 +71,7 @@ func TestHoldGoesOnWhileTheStoreFails(t *testing.T) {
 		h := handle{at: place.Location{Key: "a"}, term: lease.Handle()}
 		var said bytes.Buffer
 		a := &app{log: slog.New(slog.NewTextHandler(&said, nil))}
-		below.left = 1 << 30
+		below.Fail(errors.New("connection reset"), teststore.Get)
 		last := lease.Record()
 		for range 3 { // of 30 s each
 			got, err := a.holdOnce(t.Context(), store, h, last)
@@ -94,7 +82,7 @@ func TestHoldGoesOnWhileTheStoreFails(t *testing.T) {
 			`msg="renewal failed" key=a token=1`), said.String())
 		require.Equal(t, 2, strings.Count(said.String(), `msg="lease expired and renewal failed"`),
 			said.String())
-		below.left = 0
+		below.Fail(nil)
 		got, err := a.holdOnce(t.Context(), store, h, last)
 		require.NoError(t, err, "nobody else has had it")
 		require.True(t, got.ExpiresAt.After(time.Now()))

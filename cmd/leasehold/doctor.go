@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"os"
 
@@ -84,7 +85,7 @@ func (a *app) printReport(r doctor.Report) error {
 			table.more("", "", "-> "+c.Advice)
 		}
 	}
-	return firstOf(table.close(), r.Verdict())
+	return cmp.Or(table.close(), r.Verdict())
 }
 
 // printPolicy prints the bucket policy by which Amazon S3 refuses writes without conditions.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/place"
+	"github.com/leasehold-go/leasehold/internal/testkit/teststore"
 	"github.com/leasehold-go/leasehold/locktable"
 )
 
@@ -90,32 +91,26 @@ func TestANewTTLBesideHold(t *testing.T) {
 	})
 }
 
-// limits is a store that notes how long each read may take.
-type limits struct {
-	leasehold.Store
-	reads []time.Duration
-}
-
-func (l *limits) Get(ctx context.Context, key string) (leasehold.Object, error) {
-	end, _ := ctx.Deadline()
-	l.reads = append(l.reads, time.Until(end))
-	return l.Store.Get(ctx, key)
-}
-
 // The read of a handle's record has the time that a lock of that TTL gives each request.
 func TestTheReadOfAHandlesRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, below, _ := anHour(t)
 		for _, ttl := range []time.Duration{0, 3 * time.Second, time.Hour} {
-			store := &limits{Store: below}
+			var reads []time.Duration
+			store := teststore.New(below, func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
+				if end, _ := ctx.Deadline(); r.Op == teststore.Get {
+					reads = append(reads, time.Until(end))
+				}
+				return r.Send(ctx)
+			})
 			lock, err := leasehold.NewLock(store, "a", leasehold.WithTTL(cmp.Or(ttl, defaultTTL)))
 			require.NoError(t, err)
 			_, err = lock.Inspect(t.Context())
 			require.NoError(t, err)
 			_, err = h.renew(t.Context(), place.NewStore(store, nil, nil), ttl)
 			require.NoError(t, err)
-			require.Len(t, store.reads, 2)
-			require.Equal(t, store.reads[0], store.reads[1])
+			require.Len(t, reads, 2)
+			require.Equal(t, reads[0], reads[1])
 		}
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -64,12 +65,9 @@ func followed(t testing.TB, at *faultproxy.Proxy) { waits(t, at, 0) }
 func waits(t testing.TB, at *faultproxy.Proxy, status int) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		for _, r := range at.Requests() {
-			if strings.HasSuffix(r.Path, "/.leasehold/wait") && r.Status == status {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(at.Requests(), func(r faultproxy.Request) bool {
+			return strings.HasSuffix(r.Path, "/.leasehold/wait") && r.Status == status
+		})
 	}, hangs, 5*time.Millisecond, "nobody follows")
 }
 

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -23,7 +24,7 @@ func child(t *testing.T, parentOf int, others ...int) (pid int) {
 		for _, list := range lists {
 			body, _ := os.ReadFile(list)
 			for _, text := range strings.Fields(string(body)) {
-				if pid, _ = strconv.Atoi(text); pid != 0 && !contains(others, pid) {
+				if pid, _ = strconv.Atoi(text); pid != 0 && !slices.Contains(others, pid) {
 					return true
 				}
 			}
@@ -31,15 +32,6 @@ func child(t *testing.T, parentOf int, others ...int) (pid int) {
 		return false
 	}, time.Minute, 10*time.Millisecond)
 	return pid
-}
-
-func contains(list []int, n int) bool {
-	for _, one := range list {
-		if one == n {
-			return true
-		}
-	}
-	return false
 }
 
 // number is the number in a file, once it is there. The process of that number is killed at the end

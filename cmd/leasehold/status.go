@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -53,7 +54,7 @@ answer is already old when a script has it: to do something under the lock, use 
 			for _, at := range locations {
 				view, err := a.lookAt(ctx, at)
 				if err != nil {
-					failed = firstOf(failed, err)
+					failed = cmp.Or(failed, err)
 					if len(locations) == 1 && !a.json() { // the message says it all
 						break
 					}
@@ -67,10 +68,10 @@ answer is already old when a script has it: to do something under the lock, use 
 					held = held || len(view.Table.Held) > 0
 				}
 				if byCode && view.State == stateCorrupt {
-					failed = firstOf(failed, exit.Errorf(exit.Config, "%s", view.Error))
+					failed = cmp.Or(failed, exit.Errorf(exit.Config, "%s", view.Error))
 				}
 			}
-			if err := firstOf(table.close(), failed); err != nil || !byCode || !held {
+			if err := cmp.Or(table.close(), failed); err != nil || !byCode || !held {
 				return err
 			}
 			return childCode(exit.Held) // the table has shown why
@@ -78,16 +79,6 @@ answer is already old when a script has it: to do something under the lock, use 
 	}
 	cmd.Flags().BoolVar(&byCode, "exit-code", false, "exit with 75 if a lock is held, and with 0 if none is")
 	return cmd
-}
-
-// firstOf is the first error that is not nil.
-func firstOf(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // lookAt reads one lock.
@@ -218,7 +209,7 @@ func (a *app) listAll(ctx context.Context, store *place.Store, at place.Location
 		r := <-one
 		switch {
 		case r.err != nil:
-			return firstOf(table.close(), r.err)
+			return cmp.Or(table.close(), r.err)
 		case r.gone:
 			continue
 		}
@@ -238,7 +229,7 @@ func (a *app) listAll(ctx context.Context, store *place.Store, at place.Location
 	default:
 		fmt.Fprintf(a.stderr, "leasehold: no lock in %q has a key that begins with %q\n", at.Bucket, at.Key)
 	}
-	return firstOf(table.close(), refused)
+	return cmp.Or(table.close(), refused)
 }
 
 // unreadable is the view of an object that cannot be read, however often one tries.

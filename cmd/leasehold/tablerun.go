@@ -9,12 +9,9 @@ import (
 	"os"
 	"runtime"
 	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/spf13/pflag"
 
@@ -22,6 +19,7 @@ import (
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/exit"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/guard"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/place"
+	"github.com/leasehold-go/leasehold/internal/tables"
 	"github.com/leasehold-go/leasehold/locktable"
 )
 
@@ -52,27 +50,23 @@ func (in *inTable) check(c *campaign) error {
 	switch {
 	case !in.wanted():
 		return nil
-	case in.shared && in.slots != 0:
+	case in.shared && in.flags.Changed("slots"):
 		return exit.Errorf(exit.Usage, "--shared and --slots exclude each other")
-	case in.flags.Changed("slots") && (in.slots < 1 || in.slots > maxSlots):
-		return exit.Errorf(exit.Usage, "--slots %d is not between 1 and %d", in.slots, maxSlots)
-	case in.name == "" || len(in.name) > maxLockName || strings.ContainsFunc(in.name, unicode.IsControl) ||
-		!utf8.ValidString(in.name):
-		return exit.Errorf(exit.Usage, "--lock %.80q is empty, longer than %d bytes, or not text", in.name, maxLockName)
 	case c.flags.Changed("on-crash") && c.onCrash == crashReleases, c.flags.Changed("crash-drain"):
 		return exit.Errorf(exit.Usage, "a lock in a table is free only after the TTL if leasehold is killed (leave "+
 			"--on-crash and --crash-drain out)")
 	case c.web.addr != "":
 		return exit.Errorf(exit.Usage, "--listen is for the URL of a lock, not for a lock in a table")
 	}
+	claim := tables.Claim{Name: in.name, Shared: in.shared}
+	if in.flags.Changed("slots") {
+		claim.Slots, claim.Of = 1, in.slots // so a capacity of 0 is refused
+	}
+	if err := tables.CheckClaims([]tables.Claim{claim}); err != nil {
+		return exit.Errorf(exit.Usage, "%w (see --lock and --slots)", err)
+	}
 	return nil
 }
-
-// The limits of package locktable.
-const (
-	maxSlots    = 1_000_000
-	maxLockName = 512
-)
 
 // of is the lock that the flags name.
 func (in *inTable) of(t *locktable.Table) *locktable.Lock {

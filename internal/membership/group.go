@@ -51,10 +51,6 @@ func NewGroup(store leasehold.Store, s Settings) *Group {
 	return &Group{store: store, s: s}
 }
 
-// IgnoresDeletes reports whether the store was seen to ignore the condition of a DELETE, so that
-// the objects of members stay.
-func (g *Group) IgnoresDeletes() bool { return g.deletes.Load() == ignored }
-
 // lock makes a lock with the settings of the group. Later options win.
 func (g *Group) lock(key string, more ...leasehold.Option) (*leasehold.Lock, error) {
 	opts := []leasehold.Option{
@@ -90,7 +86,7 @@ func (g *Group) version(ctx context.Context, key string) string {
 // then the condition need not be tried.
 func (g *Group) remove(ctx context.Context, key string, term leasehold.Record, stale string, unique bool) error {
 	tries := !unique && g.deletes.Load() == untried
-	if g.IgnoresDeletes() || tries && stale == "" {
+	if g.deletes.Load() == ignored || tries && stale == "" {
 		return nil
 	}
 	obj, err := g.store.Get(ctx, key)

@@ -15,6 +15,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/internal/membership"
 	"github.com/leasehold-go/leasehold/internal/testkit/testopt"
+	"github.com/leasehold-go/leasehold/internal/testkit/teststore"
 )
 
 const (
@@ -44,6 +45,14 @@ func bubble(t *testing.T, play func(s *scene)) {
 		store := leasehold.NewMemStore()
 		play(&scene{T: t, store: store, group: membership.NewGroup(store, settings())})
 	})
+}
+
+// through lets do answer the requests of the group, whose store is a known one.
+func (s *scene) through(with membership.Settings, do teststore.Do) *teststore.Store {
+	store := teststore.New(s.store, do)
+	store.Info = leasehold.Describe(s.store)
+	s.group = membership.NewGroup(store, with)
+	return store
 }
 
 // term begins a term of the member.
@@ -261,34 +270,22 @@ func TestWhatTheJudgeOfAnotherTermHasSeen(t *testing.T) {
 	})
 }
 
-// limits is a store that notes how long each read may take.
-type limits struct {
-	leasehold.Store
-	reads []time.Duration
-}
-
-func (l *limits) Get(ctx context.Context, key string) (leasehold.Object, error) {
-	if end, ok := ctx.Deadline(); ok {
-		l.reads = append(l.reads, time.Until(end))
-	}
-	return l.Store.Get(ctx, key)
-}
-
-func (l *limits) Describe() leasehold.StoreInfo { return leasehold.Describe(l.Store) }
-
 // A group's own requests have the time that its locks give theirs.
 func TestAGroupsRequestsHaveTheTimeOfALocks(t *testing.T) {
 	bubble(t, func(s *scene) {
-		store, with := &limits{Store: s.store}, settings()
+		var reads []time.Duration
+		with := settings()
 		with.Margin = ttl / 3
-		group := membership.NewGroup(store, with)
+		s.through(with, func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
+			if end, ok := ctx.Deadline(); ok && r.Op == teststore.Get {
+				reads = append(reads, time.Until(end))
+			}
+			return r.Send(ctx)
+		})
 		term := termOf(s.term())
-		judge, err := group.Judge(term, ttl)
-		require.NoError(s, err)
-		_, err = judge.Look(s.Context())
-		require.NoError(s, err)
-		require.NoError(s, group.Break(s.Context(), key, term.Token))
-		require.Equal(s, []time.Duration{ttl / 9, ttl / 9}, store.reads)
+		s.look(term)
+		require.NoError(s, s.group.Break(s.Context(), key, term.Token))
+		require.Equal(s, []time.Duration{ttl / 9, ttl / 9}, reads)
 	})
 }
 
@@ -321,61 +318,20 @@ func TestUnreadableObjects(t *testing.T) {
 // A store that refuses to show or to write the object gives no verdict either.
 func TestObjectsThatMayNotBeTouched(t *testing.T) {
 	bubble(t, func(s *scene) {
-		denied := &deniedStore{Store: s.store}
-		s.group = membership.NewGroup(denied, settings())
+		store, denied := s.through(settings(), nil), errors.New("access denied")
 		lease := s.term()
 		require.Equal(s, membership.Alive, s.look(termOf(lease)))
 		time.Sleep(2 * ttl)
-		denied.writes = true
-		v, err := s.judge.Look(s.Context())
-		require.ErrorIs(s, err, errDenied)
-		require.Equal(s, membership.Unknown, v.State)
-		denied.reads = true
-		v, err = s.judge.Look(s.Context())
-		require.ErrorIs(s, err, errDenied)
-		require.Equal(s, membership.Unknown, v.State)
-		denied.reads, denied.writes = false, false
+		for _, op := range []teststore.Op{teststore.Update, teststore.Get} {
+			store.Fail(denied, op)
+			v, err := s.judge.Look(s.Context())
+			require.ErrorIs(s, err, denied)
+			require.Equal(s, membership.Unknown, v.State)
+		}
+		store.Fail(nil)
 		require.Equal(s, membership.Over, s.look(termOf(lease)))
 	})
 }
-
-var errDenied = errors.New("access denied")
-
-// deniedStore refuses reads or writes.
-type deniedStore struct {
-	leasehold.Store
-	reads, writes bool
-}
-
-func (d *deniedStore) Get(ctx context.Context, key string) (leasehold.Object, error) {
-	if d.reads {
-		return leasehold.Object{}, errDenied
-	}
-	return d.Store.Get(ctx, key)
-}
-
-func (d *deniedStore) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
-	if d.writes {
-		return "", errDenied
-	}
-	return d.Store.PutIfMatch(ctx, key, body, etag)
-}
-
-func (d *deniedStore) Describe() leasehold.StoreInfo { return leasehold.Describe(d.Store) }
-
-// endingStore ends a context once an object was created.
-type endingStore struct {
-	leasehold.Store
-	end context.CancelFunc
-}
-
-func (e *endingStore) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
-	etag, err := e.Store.PutIfNoneMatch(ctx, key, body)
-	e.end()
-	return etag, err
-}
-
-func (e *endingStore) Describe() leasehold.StoreInfo { return leasehold.Describe(e.Store) }
 
 // A process that ends while it makes an object knows that it has made it, and removes it.
 func TestAProcessEndsWhileItMakesAnObject(t *testing.T) {
@@ -383,7 +339,13 @@ func TestAProcessEndsWhileItMakesAnObject(t *testing.T) {
 		term := termOf(s.term())
 		s.remove()
 		ctx, cancel := context.WithCancel(s.Context())
-		s.group = membership.NewGroup(&endingStore{s.store, cancel}, settings())
+		s.through(settings(), func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
+			obj, err := r.Send(ctx)
+			if r.Op == teststore.Create {
+				cancel()
+			}
+			return obj, err
+		})
 		judge, err := s.group.Judge(term, ttl)
 		require.NoError(s, err)
 		v, err := judge.Look(ctx)
@@ -418,12 +380,10 @@ func TestWhenToLook(t *testing.T) {
 	})
 }
 
-// stopped is a process that is stopped after the store has answered its next read: its clock goes
-// on.
+// stopped is the clock of a process that was stopped, which has gone on.
 type stopped struct {
-	leasehold.Store
 	clock.Clock
-	asleep, next atomic.Int64
+	asleep atomic.Int64
 }
 
 func (p *stopped) Now() clock.Reading {
@@ -434,31 +394,30 @@ func (p *stopped) Now() clock.Reading {
 	return now
 }
 
-func (p *stopped) Get(ctx context.Context, key string) (leasehold.Object, error) {
-	obj, err := p.Store.Get(ctx, key)
-	p.asleep.Add(p.next.Swap(0))
-	return obj, err
-}
-
-func (p *stopped) Describe() leasehold.StoreInfo { return leasehold.Describe(p.Store) }
-
 // What an answer shows was there when it was asked for. It says nothing of the time until it is
 // looked at.
 func TestAnAnswerThatIsOld(t *testing.T) {
 	bubble(t, func(s *scene) {
 		lease := s.term()
 		whole := s.get().Body
-		p := &stopped{Store: s.store, Clock: clock.System}
+		p := &stopped{Clock: clock.System}
 		of := settings()
 		of.Clock, of.Options = p, []leasehold.Option{testopt.WithClock(p)}
-		s.group = membership.NewGroup(p, of)
+		var next atomic.Int64 // for how long the process is stopped after its next read
+		s.through(of, func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
+			obj, err := r.Send(ctx)
+			if r.Op == teststore.Get {
+				p.asleep.Add(next.Swap(0))
+			}
+			return obj, err
+		})
 
 		rec := lease.Record()
 		rec.ObjectID = "another"
 		s.putRecord(rec)
 		require.Equal(s, membership.Unknown, s.look(termOf(lease)))
 		time.Sleep(time.Second)
-		p.next.Store(int64(2 * ttl)) // in which the term's own object may have come back
+		next.Store(int64(2 * ttl)) // in which the term's own object may have come back
 		require.Equal(s, membership.Unknown, s.look(termOf(lease)))
 		s.put(whole)
 		require.Equal(s, membership.Alive, s.look(termOf(lease)))

@@ -17,23 +17,6 @@ import (
 	"github.com/leasehold-go/leasehold/internal/testkit/teststore"
 )
 
-// looseStore may ignore the condition of a DELETE.
-type looseStore struct {
-	leasehold.Store
-	loose   bool
-	deletes int
-}
-
-func (l *looseStore) DeleteIfMatch(ctx context.Context, key, etag string) error {
-	l.deletes++
-	if obj, err := l.Get(ctx, key); l.loose && err == nil {
-		etag = obj.ETag
-	}
-	return l.Store.DeleteIfMatch(ctx, key, etag)
-}
-
-func (l *looseStore) Describe() leasehold.StoreInfo { return leasehold.Describe(l.Store) }
-
 // waits has a Serve that ends with its term.
 func waits(forgotten bool) membership.Terms {
 	return membership.Terms{Serve: func(ctx context.Context, _ *leasehold.Lease, _ membership.Term) bool {
@@ -79,14 +62,18 @@ func TestDeletesThatIgnoreTheirCondition(t *testing.T) {
 	for name, loose := range map[string]bool{"enforced": false, "ignored": true} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(s *scene) {
-				store := &looseStore{Store: s.store, loose: loose}
-				s.group = membership.NewGroup(store, settings())
+				ignore := func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
+					if obj, err := r.Get(ctx); loose && r.Op == teststore.Delete && err == nil {
+						r.ETag = obj.ETag
+					}
+					return r.Send(ctx)
+				}
+				store := s.through(settings(), ignore)
 				for i := range 3 {
 					_, err := s.once(false, waits(true))
 					require.Equal(s, !loose || i == 0, err != nil)
 				}
-				require.Equal(s, loose, s.group.IgnoresDeletes())
-				require.Equal(s, map[bool]int{false: 4, true: 1}[loose], store.deletes)
+				require.Equal(s, map[bool]int{false: 4, true: 1}[loose], store.Sent(teststore.Delete))
 			})
 		})
 	}
@@ -104,13 +91,12 @@ func TestADeleteThatCannotBeTried(t *testing.T) {
 
 func testADeleteThatCannotBeTried(s *scene, fails bool) {
 	var failing atomic.Bool
-	store := teststore.New(s.store, func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
+	store := s.through(settings(), func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
 		if r.Op == teststore.Get && failing.CompareAndSwap(true, false) { // the look before the release
 			return leasehold.Object{}, errors.New("503")
 		}
 		return r.Send(ctx)
 	})
-	s.group = membership.NewGroup(store, settings())
 	_, err := s.once(false, membership.Terms{
 		Serve: func(ctx context.Context, lease *leasehold.Lease, _ membership.Term) bool {
 			<-ctx.Done()
@@ -259,9 +245,9 @@ func TestAReleaseThatFails(t *testing.T) {
 	var log bytes.Buffer
 	kinds(t, func(s *scene, member func(membership.Terms) *membership.Member) {
 		log.Reset()
-		with, store := settings(), teststore.New(s.store, nil)
+		with := settings()
 		with.Log = slog.New(slog.NewTextHandler(&log, nil))
-		s.group = membership.NewGroup(store, with)
+		store := s.through(with, nil)
 		m := member(membership.Terms{Serve: func(ctx context.Context, _ *leasehold.Lease, term membership.Term) bool {
 			<-ctx.Done()
 			if term.Token == 1 {
@@ -291,13 +277,12 @@ func TestCheckOfARequestThatHangs(t *testing.T) {
 				lease := s.term()
 				lease.Abandon()
 				goesOn := make(chan struct{})
-				s.group = membership.NewGroup(teststore.New(s.store,
-					func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
-						if r.Op == hangs {
-							<-goesOn
-						}
-						return r.Send(ctx)
-					}), settings())
+				s.through(settings(), func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
+					if r.Op == hangs {
+						<-goesOn
+					}
+					return r.Send(ctx)
+				})
 				m, err := s.group.Member(key, true, waits(true))
 				require.NoError(s, err)
 				m.Resume(lease.Handle())
@@ -373,13 +358,12 @@ func TestAPauseBeforeAResumedTerm(t *testing.T) {
 func TestAPanicOfTheRelease(t *testing.T) {
 	kinds(t, func(s *scene, member func(membership.Terms) *membership.Member) {
 		panics, settled := false, 0
-		s.group = membership.NewGroup(teststore.New(s.store,
-			func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
-				if panics {
-					panic("oh")
-				}
-				return r.Send(ctx)
-			}), settings())
+		s.through(settings(), func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
+			if panics {
+				panic("oh")
+			}
+			return r.Send(ctx)
+		})
 		m := member(membership.Terms{
 			Serve: func(ctx context.Context, _ *leasehold.Lease, _ membership.Term) bool {
 				<-ctx.Done()

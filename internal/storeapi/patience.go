@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"github.com/leasehold-go/leasehold/internal/clock"
 )
 
 // Passing reports whether err says neither that a write has landed nor that it has not, and waiting
@@ -37,13 +39,4 @@ func Rest(ctx context.Context, tries int) error {
 }
 
 // Pause waits until d has passed, or returns ctx's error.
-func Pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
-}
+func Pause(ctx context.Context, d time.Duration) error { return clock.System.Sleep(ctx, d) }

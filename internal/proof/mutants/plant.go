@@ -25,7 +25,7 @@ func (e edit) plant(body []byte) ([]byte, error) {
 	code, old := tokens(body), tokens([]byte(e.old))
 	at, n := 0, 0
 	for i := range max(len(code)-len(old)+1, 0) {
-		if len(old) > 0 && slices.EqualFunc(code[i:i+len(old)], old, sameText) {
+		if len(old) > 0 && slices.EqualFunc(code[i:i+len(old)], old, func(a, b word) bool { return a.text == b.text }) {
 			at, n = i, n+1
 		}
 	}
@@ -41,8 +41,6 @@ type word struct {
 	text     string
 	from, to int
 }
-
-func sameText(a, b word) bool { return a.text == b.text }
 
 // tokens reads Go without what its layout adds: comments, semicolons, and the comma after the last
 // element of a list that has a line for each. The code may be cut anywhere between two tokens.

@@ -32,9 +32,3 @@ func TestMutantsOfAChange(t *testing.T) {
 		require.Equal(t, "its row has changed", reason(m, nil, other))
 	}
 }
-
-// The rows at a commit are read, and a commit from before there were files of rows has none.
-func TestRowsAtACommit(t *testing.T) {
-	_, err := rowsAt("no-such-commit")
-	require.ErrorContains(t, err, "git ls-tree")
-}

@@ -106,13 +106,6 @@ func (p *process) mayEndEarly(lease *leasehold.Lease) {
 	}
 }
 
-// abandonFromOutside abandons the lease of the function that runs, on another goroutine.
-func (p *process) abandonFromOutside() {
-	if lease := p.leading(); lease != nil {
-		p.abandon(lease)
-	}
-}
-
 // runOnce runs an elector term by term.
 func (e *elector) runOnce(ctx context.Context) error {
 	for {

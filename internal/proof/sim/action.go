@@ -14,7 +14,9 @@ func (w *world) actOnLocks(p *process, a Action) {
 	case "resign":
 		p.resign()
 	case "abandon":
-		p.abandonFromOutside()
+		if lease := p.leading(); lease != nil { // of the function that runs, on another goroutine
+			p.abandon(lease)
+		}
 	case "break":
 		go w.breakLock(a)
 	case "restore":

@@ -193,14 +193,11 @@ func (w *world) excuseFormer(writer *process, old leasehold.Record) {
 // term. The clock of p may be fast. The caller holds w.mu.
 func (w *world) checkRenewed(p *process, e leasehold.Event) {
 	at, moved := w.moved[e.Token]
-	if moved && w.owner[e.Token] != p && time.Since(at) > e.Duration+e.Duration/4 && !w.tokenErased &&
-		!p.pausedSince(at) {
+	stoodStill := p.resumedAt.After(at) || p.pausedNow
+	if moved && w.owner[e.Token] != p && time.Since(at) > e.Duration+e.Duration/4 && !w.tokenErased && !stoodStill {
 		w.violateLocked("%s renewed token %d after %s had resumed it", p.name, e.Token, w.owner[e.Token].label())
 	}
 }
-
-// pausedSince reports whether the machine has stood still since then. The caller holds w.mu.
-func (p *process) pausedSince(at time.Time) bool { return p.resumedAt.After(at) || p.pausedNow }
 
 // hasMoved reports whether a term has gone on in another process.
 func (w *world) hasMoved(token uint64) bool {

@@ -104,17 +104,15 @@ func (w *world) checkOutage() {
 // checkCalls wants the end of ctx to end each call of a process within one attempt.
 func (w *world) checkCalls(p *process) {
 	l := p.lock
-	calls := map[string]func(ctx context.Context){
+	w.checkEnds(p, map[string]func(ctx context.Context){
 		"Acquire":    func(ctx context.Context) { _, _ = l.Acquire(ctx) },
 		"TryAcquire": func(ctx context.Context) { _, _ = l.TryAcquire(ctx) },
 		"Inspect":    func(ctx context.Context) { _, _ = l.Inspect(ctx) },
 		"Watch": func(ctx context.Context) {
-			for _, err := range l.Watch(ctx) {
-				_ = err // until ctx ends
+			for range l.Watch(ctx) { // until ctx ends
 			}
 		},
-	}
-	w.checkEnds(p, calls)
+	})
 }
 
 // checkCallsOfLease wants the same of the calls of a lease.

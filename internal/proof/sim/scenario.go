@@ -130,7 +130,7 @@ func NewConfig(seed uint64) *Config {
 	c.drawRestores()
 	c.drawHandles()
 	c.drawOffers()
-	c.drawTTLs()
+	c.TTLs = c.rng("TTLs").IntN(4) == 0
 	c.drawVisitors()
 	c.drawLongTTL()
 	return c

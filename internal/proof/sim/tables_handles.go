@@ -191,10 +191,7 @@ func (c *tableClient) resumes(h *handedOver) {
 func (c *tableClient) goOn() {
 	p, w := c.p, c.p.w
 	leases, err := c.tab.Leases(p.work)
-	var rows []tables.Request
-	for row := range c.heir.Table.Held() {
-		rows = append(rows, row)
-	}
+	rows := slices.Collect(c.heir.Table.Held())
 	switch {
 	case err != nil:
 		w.log(c.name, "does not go on with its leases: %s", firstLine(err))

@@ -326,7 +326,7 @@ func (w *tableWorld) checkLocked() {
 			}
 		}
 		w.mu.Lock()
-		unwell := h.c.p.unwellAt
+		unwell, resumed := h.c.p.unwellAt, h.c.p.resumedAt
 		w.mu.Unlock()
 		if valid && h.edit > 0 && h.sawEdit.IsZero() && !w.stuck &&
 			min(time.Since(h.editAt), time.Since(unwell), time.Since(w.damagedAt)) > unedited*w.cfg.TTL {
@@ -337,9 +337,6 @@ func (w *tableWorld) checkLocked() {
 			w.violate("%v is valid, but the table does not have it any more", h)
 		}
 		// A function may act until its context ends, which is by a timer.
-		w.mu.Lock()
-		resumed := h.c.p.resumedAt
-		w.mu.Unlock()
 		acts := h.running && h.ctx.Err() == nil && !h.c.p.clock.isFrozen() && time.Since(resumed) > w.cfg.TTL/5*11/10
 		if excused || !valid && !acts || h.c.heir != nil && counted[h.row] { // heirs of one handle have one lease
 			continue

@@ -3,6 +3,7 @@ package sim
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -552,8 +553,6 @@ func (t *trace) ends(stats *Stats) {
 		stats.Followed = 1
 	} else {
 		stats.Excused = map[string]int{fmt.Sprint("not followed to the end: ", t.left): 1}
-		for why, n := range t.excuses {
-			stats.Excused[why] = n
-		}
+		maps.Copy(stats.Excused, t.excuses)
 	}
 }

@@ -9,9 +9,6 @@ import (
 // timing is the durations that the locks of a process are given.
 type timing struct{ ttl, margin, poll time.Duration }
 
-// drawTTLs draws whether each process has durations of its own.
-func (c *Config) drawTTLs() { c.TTLs = c.rng("TTLs").IntN(4) == 0 }
-
 // timing draws the durations for one purpose, the same each time. The margin has the same share of
 // any TTL, by which leases cannot overlap.
 func (c *Config) timing(purpose ...any) timing {

@@ -1,6 +1,7 @@
 package fakes3
 
 import (
+	"cmp"
 	"crypto/md5"
 	"crypto/rand"
 	"encoding/xml"
@@ -112,10 +113,7 @@ func (s *Server) complete(up *upload, conditions http.Header, list []byte) (etag
 	if err := xml.Unmarshal(list, &in); err != nil || len(in.Part) == 0 {
 		return "", errMalformed
 	}
-	least := s.MinPartSize
-	if least == 0 {
-		least = 5 << 20
-	}
+	least := cmp.Or(s.MinPartSize, 5<<20)
 	var body, sums []byte
 	for i, p := range in.Part {
 		got, ok := up.parts[p.PartNumber]

@@ -8,6 +8,7 @@ package faultproxy
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -19,6 +20,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/leasehold-go/leasehold/internal/clock"
 )
 
 // Kind is what happens to a request.
@@ -286,14 +289,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return ctx.Err()
 	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
+	return clock.System.Sleep(ctx, d)
 }
 
 var codes = map[int]string{
@@ -307,16 +303,8 @@ var codes = map[int]string{
 }
 
 func answer(r *http.Request, f Fault) *http.Response {
-	status, code := f.Status, f.Code
-	if status == 0 {
-		status = http.StatusInternalServerError
-	}
-	if code == "" {
-		code = codes[status]
-	}
-	if code == "" {
-		code = "InternalError"
-	}
+	status := cmp.Or(f.Status, http.StatusInternalServerError)
+	code := cmp.Or(f.Code, codes[status], "InternalError")
 	body := fmt.Sprintf(`<?xml version="1.0" encoding="UTF-8"?>`+"\n"+
 		`<Error><Code>%s</Code><Message>injected fault</Message><RequestId>faultproxy</RequestId></Error>`, code)
 	if r.Method == http.MethodHead {

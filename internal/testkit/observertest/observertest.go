@@ -17,6 +17,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/testkit/testopt"
+	"github.com/leasehold-go/leasehold/locktable"
 )
 
 // Key is the key of a lock.
@@ -88,6 +89,23 @@ func (p *Process) PutIfMatch(ctx context.Context, key string, body []byte, etag 
 	}
 	time.Sleep(50 * time.Millisecond)
 	return p.Store.PutIfMatch(ctx, key, body, etag)
+}
+
+// RunTable has one member use a table, whose events go to observe, until stop.
+func RunTable(t *testing.T, s leasehold.Store, observe func(context.Context, locktable.Event)) (
+	table *locktable.Table, stop func(),
+) {
+	t.Helper()
+	table, err := locktable.New(s, Key, locktable.WithObserver(observe))
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- table.Run(ctx) }()
+	return table, func() {
+		t.Helper()
+		cancel()
+		require.NoError(t, <-ended)
+	}
 }
 
 // Losses has a way to make a process lose the first term of a lock, for each cause of

@@ -1,6 +1,7 @@
 package testserver
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"net/http"
@@ -32,10 +33,7 @@ func FromEnv() (S3, bool) {
 		Endpoint:  os.Getenv("LEASEHOLD_TEST_S3_ENDPOINT"),
 		AccessKey: os.Getenv("LEASEHOLD_TEST_S3_ACCESS_KEY"),
 		SecretKey: os.Getenv("LEASEHOLD_TEST_S3_SECRET_KEY"),
-		Region:    os.Getenv("LEASEHOLD_TEST_S3_REGION"),
-	}
-	if s.Region == "" {
-		s.Region = region
+		Region:    cmp.Or(os.Getenv("LEASEHOLD_TEST_S3_REGION"), region),
 	}
 	return s, s.Endpoint != ""
 }

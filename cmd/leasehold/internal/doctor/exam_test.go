@@ -3,7 +3,6 @@ package doctor
 import (
 	"context"
 	"errors"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,35 +11,28 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/place"
+	"github.com/leasehold-go/leasehold/internal/testkit/teststore"
 )
-
-// crowded is a store in which another doctor is always faster, until a time.
-type crowded struct {
-	leasehold.Store
-	mu    sync.Mutex
-	until time.Time
-}
-
-func (c *crowded) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if time.Now().Before(c.until) {
-		if _, err := c.Store.PutIfMatch(ctx, key, []byte(mark.Begins+time.Now().String()), etag); err != nil {
-			return "", err
-		}
-	}
-	return c.Store.PutIfMatch(ctx, key, body, etag)
-}
 
 // A doctor's write that meets those of others is repeated for half a minute, and at a random pace.
 func TestADoctorAmongOthers(t *testing.T) {
 	for crowd, enough := range map[time.Duration]bool{20 * time.Second: true, time.Hour: false} {
 		synctest.Test(t, func(t *testing.T) {
-			store := &crowded{Store: leasehold.NewMemStore(), until: time.Now().Add(crowd)}
+			began := time.Now()
+			faster := func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
+				other := r
+				other.Body = []byte(mark.Begins + time.Now().String())
+				if r.Op == teststore.Update && time.Since(began) < crowd {
+					if obj, err := other.Send(ctx); err != nil {
+						return obj, err
+					}
+				}
+				return r.Send(ctx)
+			}
+			store := teststore.New(leasehold.NewMemStore(), faster)
 			p := newExam(newReport("put"), place.Location{Key: "a"}, place.NewStore(store, nil, nil), permissions{})
 			_, err := store.PutIfNoneMatch(t.Context(), p.key, []byte(mark.Begins))
 			require.NoError(t, err)
-			began := time.Now()
 			require.NoError(t, p.look(t.Context()))
 			err = p.write(t.Context())
 			if enough {
@@ -58,17 +50,12 @@ func TestADoctorAmongOthers(t *testing.T) {
 // A server that refuses creates of an object that it does not have is told from other doctors.
 func TestADoctorOfAGhost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := place.NewStore(refusesCreates{leasehold.NewMemStore()}, nil, nil)
-		p := newExam(newReport("put"), place.Location{Key: "a"}, store, permissions{})
+		store := teststore.New(leasehold.NewMemStore(), nil)
+		store.Fail(leasehold.ErrPreconditionFailed, teststore.Create)
+		p := newExam(newReport("put"), place.Location{Key: "a"}, place.NewStore(store, nil, nil), permissions{})
 		require.NoError(t, p.look(t.Context()))
 		require.ErrorIs(t, p.write(t.Context()), errGhost)
 	})
-}
-
-type refusesCreates struct{ leasehold.Store }
-
-func (refusesCreates) PutIfNoneMatch(context.Context, string, []byte) (string, error) {
-	return "", leasehold.ErrPreconditionFailed
 }
 
 // keeping is a cache in front of a store, which keeps what it has read for four seconds.
