@@ -46,6 +46,57 @@ func TestAFullTableIsWorkedOff(t *testing.T) {
 	})
 }
 
+// A member that has no room to join is told so as soon as the others are known to run.
+func TestATryOfAMemberThatCannotJoin(t *testing.T) {
+	onStore(t, func(t *testing.T, store *counting) {
+		size := locktable.WithMaxSize(4 << 10)
+		full := start(t, store, size)
+		var kept []*locktable.Lease
+		for _, name := range []string{strings.Repeat("l", 100), ""} { // the short names take what is left
+			for i := 0; ; i++ {
+				lease, err := full.Lock(fmt.Sprint(name, i)).Acquire(soon(t))
+				if err != nil {
+					require.ErrorIs(t, err, locktable.ErrFull)
+					break
+				}
+				kept = append(kept, lease)
+			}
+		}
+		b := start(t, store, size)
+		for range 6 {
+			began := time.Now()
+			_, err := b.Lock("x").TryAcquire(soon(t))
+			require.ErrorIs(t, err, locktable.ErrFull)
+			require.Less(t, time.Since(began), ttl/3)
+			time.Sleep(3 * time.Second)
+		}
+		runtime.KeepAlive(kept)
+	})
+}
+
+// A request without room keeps no smaller one out that is in the same write.
+func TestASmallRequestBesideALargeOne(t *testing.T) {
+	onStore(t, func(t *testing.T, store *counting) {
+		m := start(t, store, locktable.WithMaxSize(4<<10))
+		name := func(i int) string { return fmt.Sprint(i, strings.Repeat("l", 500)) }
+		for i := range 5 {
+			acquire(t, m.Lock(name(i)))
+		}
+		var all sync.WaitGroup
+		all.Go(func() { acquire(t, m.Lock("first")) }) // the next ones come during its write
+		time.Sleep(time.Millisecond)
+		all.Go(func() {
+			_, err := m.All(m.Lock(name(5)), m.Lock(name(6)), m.Lock(name(7))).Acquire(soon(t))
+			require.ErrorIs(t, err, locktable.ErrFull)
+		})
+		time.Sleep(time.Millisecond)
+		for i := range 3 {
+			all.Go(func() { acquire(t, m.Lock(fmt.Sprint("small-", i))) })
+		}
+		all.Wait()
+	})
+}
+
 // A table as large as a store reads, which an edit or an older release has made of requests, is
 // worked off as well.
 func TestATableThatIsLargerThanItMayBe(t *testing.T) {

@@ -46,6 +46,7 @@ func (c *committer) write(base *version, d *difference) {
 	case d.nothing() && !c.mustWrite:
 		return
 	case err != nil:
+		c.mustRead = c.mustRead || errors.Is(err, leasehold.ErrCorruptRecord) // a person may repair it
 		c.failed(true, err)
 		return
 	}
@@ -250,6 +251,8 @@ func (t *Table) observed(e Event, v *version) {
 // read first.
 func (c *committer) build(base *version, d *difference) (built *tables.Table, body []byte, err error) {
 	failed := make(map[*request]error)
+	var out []*request // for which there was no room, the last first
+	filled := false
 	for {
 		tab := base.tab.Clone()
 		for _, m := range d.evict {
@@ -282,14 +285,28 @@ func (c *committer) build(base *version, d *difference) (built *tables.Table, bo
 			for over > 0 && len(d.ask) > 0 {
 				last := d.ask[len(d.ask)-1]
 				failed[last], over = err, over-last.size()
-				d.ask = d.ask[:len(d.ask)-1]
+				d.ask, out = d.ask[:len(d.ask)-1], append(out, last)
 			}
 			continue
 		}
-		if postponed := c.refuse(base, failed); postponed && d.nothing() && !c.mustWrite {
+		if kept := len(d.ask); err == nil && !filled { // a large request keeps no small one behind it out
+			filled = true
+			for _, r := range slices.Backward(out) {
+				if size := r.size(); size <= -over {
+					over += size
+					delete(failed, r)
+					d.ask = append(d.ask, r)
+				}
+			}
+			if len(d.ask) > kept {
+				continue
+			}
+		}
+		full := errors.Is(err, ErrFull)
+		if c.refuse(base, failed) && (d.nothing() && !c.mustWrite || full && d.join) { // base is too old
 			return nil, nil, nil
 		}
-		if errors.Is(err, ErrFull) && !d.join && len(body) <= leasehold.MaxObjectSize { // it only releases
+		if full && !d.join && len(body) <= leasehold.MaxObjectSize { // it only releases
 			err = nil
 		}
 		return tab, body, err
@@ -353,11 +370,14 @@ func (c *committer) adopt(v *version) {
 	var listen []*request
 	c.compareRevisions(v)
 	n, _ := v.tab.Find(c.tm.named)
-	next := turnOf(v.tab, n)
+	turn := turnOf(v.tab, n)
 	valid := c.tm.lease.Valid()
 	c.mu.Lock()
-	c.seen, c.newest, c.turn = v, v, next
+	c.seen, c.newest = v, v
 	for _, r := range c.inOrder() {
+		if r.state == waiting && r.refused != nil { // whoever makes room for it may call Wake
+			turn = max(turn, 1)
+		}
 		row, taken := v.tab.Request(tables.ID{Member: n, Number: r.number})
 		there := taken && slices.Equal(row.Claims, r.claims)
 		switch {
@@ -382,6 +402,7 @@ func (c *committer) adopt(v *version) {
 			events = append(events, c.gone(r, nil, false))
 		}
 	}
+	c.turn = turn
 	c.nextRead()
 	c.mu.Unlock()
 	for _, r := range listen {

@@ -25,7 +25,7 @@ func (c *committer) screen() (asked []uint64, outdated bool) {
 		}
 		undecided = append(undecided, r)
 		if r.refusedBy(tab) && errors.Is(r.refused.err, ErrFull) {
-			s.latest = max(s.latest, r.began)
+			s.latest = max(s.latest, r.refused.since)
 		}
 	}
 	c.mu.Unlock()
@@ -63,7 +63,7 @@ type survey struct {
 	self   uint64 // this member
 	now    clock.Reading
 	known  map[uint64]*life
-	latest time.Duration // call of those that a full table has refused
+	latest time.Duration // refusal by a full table
 	full   bool          // the members of the full table were looked through
 	run    bool          // and all of them run
 }
@@ -120,7 +120,7 @@ func (s *survey) refused(r *request) (unsure []uint64, err error) {
 		}
 		run = s.run
 	case errors.Is(r.refused.err, ErrCapacity):
-		unsure, run = s.look(tab.Users(r.claims), r.began)
+		unsure, run = s.look(tab.Users(r.claims), r.refused.since)
 	}
 	if run || s.now.Mono-r.refused.since > s.patience() {
 		return nil, r.refused.err

@@ -178,22 +178,34 @@ func TestAFullTableRefusesInTheEnd(t *testing.T) {
 }
 
 // A request that waits for room, because a crashed member may be the reason, has the room that
-// another member makes.
+// another member makes, at the next poll or at once after Wake.
 func TestRoomThatAnotherMemberMakes(t *testing.T) {
-	onStore(t, func(t *testing.T, store *counting) {
-		size := smallTableWithADeadMember(t, store)
-		m := start(t, store, size)
-		large := acquire(t, m.Lock(strings.Repeat("l", 500)))
-		for i := range 5 {
-			acquire(t, m.Lock(fmt.Sprint(i, strings.Repeat("l", 500))))
-		}
-		began := time.Now()
-		time.AfterFunc(ttl, func() { assert.NoError(t, large.Release(t.Context())) })
-		lease, err := start(t, store, size).Lock(strings.Repeat("v", 500)).TryAcquire(soon(t))
-		require.NoError(t, err)
-		require.InDelta(t, ttl.Seconds(), time.Since(began).Seconds(), ttl.Seconds()/4)
-		runtime.KeepAlive(lease)
-	})
+	for _, wakes := range []bool{false, true} {
+		bubble.Run(t, fmt.Sprintf("wakes: %v", wakes), func(t *testing.T) {
+			store := newCounting()
+			size := smallTableWithADeadMember(t, store)
+			m := start(t, store, size)
+			large := acquire(t, m.Lock(strings.Repeat("l", 500)))
+			for i := range 5 {
+				acquire(t, m.Lock(fmt.Sprint(i, strings.Repeat("l", 500))))
+			}
+			began, waits := time.Now(), start(t, store, size)
+			time.AfterFunc(ttl, func() {
+				assert.NoError(t, large.Release(t.Context()))
+				if wakes {
+					waits.Wake()
+				}
+			})
+			lease, err := waits.Lock(strings.Repeat("v", 500)).TryAcquire(soon(t))
+			require.NoError(t, err)
+			if took := time.Since(began) - ttl; wakes {
+				require.Less(t, took, time.Second)
+			} else {
+				require.InDelta(t, 0, took.Seconds(), ttl.Seconds()/4)
+			}
+			runtime.KeepAlive(lease)
+		})
+	}
 }
 
 // A visitor in a hurry does not outlast anybody.

@@ -244,7 +244,7 @@ func (w *want) newNumber() uint64 {
 // renumber gives a request that waits another number. The caller holds t.mu.
 func (w *want) renumber(r *request) {
 	delete(w.requests, r.number)
-	r.number, r.sent, r.asked = w.newNumber(), false, false
+	r.number, r.sent, r.asked, r.refused = w.newNumber(), false, false, nil
 	w.requests[r.number] = r
 }
 
@@ -270,7 +270,7 @@ func (w *want) ask(r *request) error {
 func (w *want) giveUp(r *request) error {
 	w.mu.Lock()
 	was, tm, seen, trouble := r.state, w.term, w.newest, w.trouble.err
-	if r.refused != nil {
+	if seen != nil && r.refusedBy(seen.tab) {
 		trouble = r.refused.err
 	}
 	asked, id := r.asked, tables.ID{Number: r.number}

@@ -187,9 +187,12 @@ func (t *Table) Behind(id ID, claims []Claim, these func(member uint64) bool) []
 	return slices.Compact(members)
 }
 
-// Users returns the members whose requests name a lock of these claims.
+// Users returns the members whose requests name a lock of these claims as another kind.
 func (t *Table) Users(claims []Claim) (members []uint64) {
 	for _, c := range claims {
+		if l := t.locks[c.Name]; l == nil || l.semaphore == c.semaphore() {
+			continue
+		}
 		for other := range t.before(nil, c.Name) {
 			members = append(members, other.Member)
 		}

@@ -283,7 +283,7 @@ func (t *Table) Finish(nonce string, atLeast uint64) {
 
 // Seal is Finish, and Encode of what is to be written. If the object would have more than limit
 // bytes once all waiting requests were granted, the error matches ErrFull: such a write must not
-// ask or join. over is by how many bytes. The body is returned too, because a write that only
+// ask or join. over is by how many bytes; below 0, so many are left. The body is returned too, because a write that only
 // releases may be sent all the same. The error of a revision that no reader takes matches
 // leasehold.ErrCorruptRecord: only an edit by hand leads there.
 //
@@ -302,11 +302,12 @@ func (t *Table) Seal(nonce string, atLeast uint64, limit int) (body []byte, over
 		body = t.Encode()
 		excess = len(body) - leasehold.MaxObjectSize
 	}
-	if size := len(body) + t.Reserve(); size > limit {
-		return body, size - limit, fmt.Errorf("%w: with all that is asked for it would have %d bytes, over the limit "+
-			"of %d (release locks, or spread the names over several tables)", ErrFull, size, limit)
+	size := len(body) + t.Reserve()
+	if size > limit {
+		err = fmt.Errorf("%w: with all that is asked for it would have %d bytes, over the limit of %d (release locks, "+
+			"or spread the names over several tables)", ErrFull, size, limit)
 	}
-	return body, 0, nil
+	return body, size - limit, err
 }
 
 // Reserve is how many bytes the object grows by, at most, when all waiting requests are granted: by

@@ -92,6 +92,7 @@ type tableWorld struct {
 	maxRevision uint64
 	lowered     bool // by a person, since maxRevision was written
 	edited      map[string]bool
+	freed       map[tableRow]int          // of members that were handed over, by the version that has freed it
 	restored    map[string]restoredObject // members' objects of which a person has brought back an older version
 	holds       []*tableHold
 	usedAt      map[string]time.Time   // when somebody last acted under a lock
@@ -140,7 +141,7 @@ func (c *TableConfig) Run(t *testing.T, trace bool) (out Outcome) {
 		w := &tableWorld{
 			cfg: c, stage: newStage[*tableProcess](&c.Config, trace),
 			objects: make(map[string]*tableObject), former: make(map[string][][]byte), table: tables.New(),
-			edited: make(map[string]bool), restored: make(map[string]restoredObject),
+			edited: make(map[string]bool), freed: make(map[tableRow]int), restored: make(map[string]restoredObject),
 			usedAt: make(map[string]time.Time), toRemove: make(map[string]bool),
 			asked: make(map[tableRow]tableAsk), copied: make(map[string]bool),
 		}

@@ -273,6 +273,9 @@ func (w *tableWorld) checkHandedOver(c *tableClient, old, now *tables.Table) {
 			if !excused && time.Now().Before(h.until) {
 				w.violate("%s has freed %v, which %s has handed over", c.name, row, h.by.name)
 			}
+			if copied {
+				w.freed[row] = w.seq
+			}
 			for _, held := range w.holds {
 				if held.row == row && held.c != c && held.edit == 0 && copied && held.c.wrote {
 					w.markIf(heir && held.lease.Valid(), "freed by another heir")

@@ -60,8 +60,8 @@ func (c *tableClient) hold(lease *locktable.Lease, claims []tables.Claim, ctx co
 		return h
 	}
 	freed := w.edit
-	if w.copied[c.key] && c.wrote { // another heir may have freed it since: see checkHandedOver
-		freed = w.seq
+	if c.wrote { // another heir may have freed it since: see checkHandedOver
+		freed = max(freed, w.freed[h.row])
 	}
 	if !h.stands(w.table) && freed > at {
 		h.edit, h.editAt = freed, time.Now()
