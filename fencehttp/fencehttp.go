@@ -396,8 +396,8 @@ func (m *StoreMarks) Raise(ctx context.Context, resource string, token uint64) (
 					leasehold.ErrCorruptRecord, o.Body))
 			}
 			if stands.Token >= token {
-				if unsafe := m.tryStore(ctx, key, o.ETag, o.Body); unsafe != nil {
-					return fail(unsafe)
+				if err := m.tryStore(ctx, key, o.ETag, o.Body); err != nil {
+					return fail(err)
 				}
 				return stands.Token, nil
 			}
@@ -405,8 +405,8 @@ func (m *StoreMarks) Raise(ctx context.Context, resource string, token uint64) (
 		}
 		switch {
 		case err == nil:
-			if unsafe := m.tryStore(ctx, key, etag, body); unsafe != nil {
-				return fail(unsafe)
+			if err := m.tryStore(ctx, key, etag, body); err != nil {
+				return fail(err)
 			}
 			return token, nil
 		case errors.Is(err, leasehold.ErrPermanent):
@@ -430,12 +430,23 @@ const trialTime = 10 * time.Second
 
 // tryStore tries the store's conditions on a mark that was just read or written, once for each
 // store, as a lock does on its record. An answer that proves nothing is as good as a refusal, and
-// the next call asks again.
-func (m *StoreMarks) tryStore(ctx context.Context, key, etag string, body []byte) (unsafe error) {
+// the next call asks again. The end of ctx cuts no write off, because that could land over a higher
+// mark.
+func (m *StoreMarks) tryStore(ctx context.Context, key, etag string, body []byte) error {
+	tried := make(chan error, 1)
+	go func() { tried <- m.tryAlone(ctx, key, etag, body) }()
+	select {
+	case unsafe := <-tried:
+		return unsafe
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (m *StoreMarks) tryAlone(ctx context.Context, key, etag string, body []byte) (unsafe error) {
 	white := canary.Mark()
 	marked := slices.Concat(body, white)
 	return m.canary.Try(false, func() error {
-		// A client that hangs up cuts no write off, because that could land over a higher mark.
 		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), trialTime)
 		defer cancel()
 		unsafe, _ := m.canary.Run(limited, canary.Trial{
@@ -450,10 +461,5 @@ func (m *StoreMarks) tryStore(ctx context.Context, key, etag string, body []byte
 			},
 		})
 		return unsafe
-	}, func(answered <-chan struct{}) {
-		select {
-		case <-answered:
-		case <-ctx.Done():
-		}
-	})
+	}, func(answered <-chan struct{}) { <-answered })
 }

@@ -896,3 +896,27 @@ func TestStoreMarksSendNoBadKey(t *testing.T) {
 	require.Equal(t, "503 not carried out: the server cannot check the fencing token\n",
 		fmt.Sprint(w.Code, " ", w.Body), "another try would not help")
 }
+
+// A trial write of the store that hangs keeps no request longer than it may wait.
+func TestATrialOutlastsNoRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := teststore.New(leasehold.NewMemStore(), func(ctx context.Context, r teststore.Request) (
+			leasehold.Object, error,
+		) {
+			if r.Op != teststore.Update {
+				return r.Send(ctx)
+			}
+			<-ctx.Done()
+			return leasehold.Object{}, ctx.Err()
+		})
+		store.Info = leasehold.StoreInfo{MinTTL: time.Millisecond}
+		fence := newFence(fencehttp.NewStoreMarks(store, "marks/"), byPath, fencehttp.WithWait(time.Second))
+		passed := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a request has passed") })
+		for range 2 {
+			began := time.Now()
+			require.Equal(t, http.StatusServiceUnavailable, put(t.Context(), fence.Middleware(passed), "/a", "1").Code)
+			require.Equal(t, time.Second, time.Since(began))
+		}
+		time.Sleep(time.Minute) // so that the trial can end
+	})
+}

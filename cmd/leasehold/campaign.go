@@ -238,8 +238,8 @@ func (c *campaign) countdown(key string, waited time.Duration) string {
 }
 
 // acquire waits for a lock, or for a lock in a table, as long as the flags say. It waits longer if
-// the holder seems to have crashed, or if the lock is being created: otherwise a job that never
-// waits for a TTL would never get it. key is the object's, for messages.
+// the holder, or a member in a full table, seems to have crashed, or if the lock is being created:
+// otherwise a job that never waits for a TTL would never get it. key is the object's, for messages.
 func acquire[L any](ctx context.Context, c *campaign, a *app, key string, lock interface {
 	Acquire(ctx context.Context) (L, error)
 	TryAcquire(ctx context.Context) (L, error)
@@ -253,7 +253,8 @@ func acquire[L any](ctx context.Context, c *campaign, a *app, key string, lock i
 		}
 		defer cancel()
 		lease, err := lock.Acquire(limited)
-		if !errors.Is(err, leasehold.ErrHeld) || ctx.Err() != nil {
+		mayBeOver := errors.Is(err, leasehold.ErrHeld) || errors.Is(err, context.DeadlineExceeded) && refused(err) != nil
+		if !mayBeOver || ctx.Err() != nil {
 			return lease, c.gaveUp(began, err)
 		}
 	}
@@ -276,8 +277,8 @@ func (c *campaign) gaveUp(began time.Time, err error) error {
 		why = lock
 	case isTable:
 		why = table
-	case hopeless(err): // which the watch of crashed members has not changed
-		return err
+	case refused(err) != nil:
+		return refused(err)
 	case errors.Is(err, context.DeadlineExceeded):
 		why = cmp.Or(c.store.Failure(), errors.New("the store has not answered"))
 	default:

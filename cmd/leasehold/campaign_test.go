@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/exit"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/place"
 	"github.com/leasehold-go/leasehold/internal/testkit/teststore"
 	"github.com/leasehold-go/leasehold/locktable"
@@ -93,14 +92,30 @@ func TestHoldGoesOnWhileTheStoreFails(t *testing.T) {
 	})
 }
 
-// The end of --wait while crashed members of a full table are watched says that the table is full,
-// not that the store is silent.
+// refusing is a lock of a table that crashed members have filled, until they have been watched.
+type refusing struct{ why error }
+
+func (l refusing) Acquire(ctx context.Context) (bool, error) {
+	<-ctx.Done()
+	return false, fmt.Errorf("locktable: waiting: %w: %w", ctx.Err(), l.why)
+}
+
+func (refusing) TryAcquire(context.Context) (bool, error) { return true, nil }
+
+// At the end of --wait, crashed members that have filled a table, or used a name as another kind,
+// are watched on, as a crashed holder is. If that takes too long, the message says why the table
+// has refused, not that the store is silent.
 func TestTheEndOfAWaitForATableThatRefuses(t *testing.T) {
-	c := &campaign{wait: time.Second}
-	for _, why := range []error{locktable.ErrFull, locktable.ErrCapacity} {
-		err := c.gaveUp(time.Now(), fmt.Errorf("waiting: %w: %w", context.DeadlineExceeded, why))
-		require.ErrorIs(t, err, why)
-		_, gaveUp := errors.AsType[*exit.GaveUp](err)
-		require.False(t, gaveUp)
+	for _, kind := range []error{locktable.ErrFull, locktable.ErrCapacity} {
+		synctest.Test(t, func(t *testing.T) {
+			why := fmt.Errorf("%w: by whom", kind)
+			c := &campaign{wait: time.Second}
+			a := &app{log: slog.New(slog.DiscardHandler)}
+			got, err := acquire(t.Context(), c, a, "k", refusing{why})
+			require.NoError(t, err)
+			require.True(t, got)
+			err = c.gaveUp(time.Now(), fmt.Errorf("waiting: %w: %w", context.DeadlineExceeded, why))
+			require.Equal(t, why, err)
+		})
 	}
 }

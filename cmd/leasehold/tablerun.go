@@ -243,6 +243,28 @@ func hopeless(err error) bool {
 	return false
 }
 
+// refused is why a table has no place for a request, without the end of a wait for the place of a
+// crashed member; nil if it has, or if that is not known.
+func refused(err error) error {
+	switch {
+	case !errors.Is(err, locktable.ErrFull) && !errors.Is(err, locktable.ErrCapacity):
+		return nil
+	case !errors.Is(err, context.DeadlineExceeded):
+		return err
+	}
+	switch e := err.(type) { //nolint:errorlint // each part is looked at
+	case interface{ Unwrap() error }:
+		return refused(e.Unwrap())
+	case interface{ Unwrap() []error }:
+		for _, part := range e.Unwrap() {
+			if why := refused(part); why != nil {
+				return why
+			}
+		}
+	}
+	return err
+}
+
 // tableLease is a lease of a table for the guard.
 type tableLease struct {
 	*locktable.Lease
