@@ -170,3 +170,13 @@ func TestAheadOf(t *testing.T) {
 	require.Empty(t, tab.Behind(ID{3, 1}, x, these(3, 4, 5)))
 	require.Equal(t, []uint64{1}, tab.InTheWay(ID{2, 1}))
 }
+
+// Who keeps a claim out is who uses the name as another kind, and nobody else.
+func TestUsersOfAnotherKind(t *testing.T) {
+	tab := New()
+	one, two := tab.Join(member(1)), tab.Join(member(2))
+	require.NoError(t, tab.Ask(ID{one, 1}, []Claim{{Name: "gpu", Slots: 1, Of: 2}}))
+	require.NoError(t, tab.Ask(ID{two, 1}, []Claim{{Name: "x"}}))
+	require.Equal(t, []uint64{one}, tab.Users([]Claim{{Name: "gpu"}, {Name: "x"}}))
+	require.Empty(t, tab.Users([]Claim{{Name: "gpu", Slots: 1, Of: 3}, {Name: "x"}, {Name: "unused"}}))
+}
