@@ -1,12 +1,18 @@
 package fakes3_test
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/smithy-go"
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold/internal/testkit/fakes3"
@@ -107,6 +113,53 @@ func TestOtherBucketsAndSubresourcesAreNotServed(t *testing.T) {
 	require.Equal(t, 501, status)
 	status, _, _ = send(t, &fakes3.Server{}, "GET", "/bucket/", "")
 	require.Equal(t, 501, status)
+}
+
+// The SDK's client in virtual time: reads return the metadata, keys are used unchanged, and dates
+// are whole seconds of the bubble.
+func TestRealClientInVirtualTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &fakes3.Server{}
+		client := fakes3.NewClient(fakes3.Transport{Handler: s})
+		plain := func(o *s3.Options) { o.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired }
+		const key = "a b+c%20d/é?&#\"'"
+		time.Sleep(1700 * time.Millisecond)
+		put, err := client.PutObject(t.Context(), &s3.PutObjectInput{
+			Bucket: aws.String(fakes3.Bucket), Key: aws.String(key), Body: bytes.NewReader([]byte("body")),
+			Metadata: map[string]string{"fence": "7"}, CacheControl: aws.String("no-store"),
+		}, plain)
+		require.NoError(t, err)
+		require.Equal(t, []string{key}, s.Keys())
+
+		time.Sleep(time.Hour)
+		got, err := client.GetObject(t.Context(), &s3.GetObjectInput{
+			Bucket: aws.String(fakes3.Bucket),
+			Key:    aws.String(key),
+		})
+		require.NoError(t, err)
+		body, err := io.ReadAll(got.Body)
+		require.NoError(t, err)
+		require.Equal(t, "body", string(body))
+		require.Equal(t, put.ETag, got.ETag)
+		require.Equal(t, map[string]string{"fence": "7"}, got.Metadata)
+		require.Equal(t, "no-store", *got.CacheControl)
+		require.Equal(t, time.Date(2000, 1, 1, 0, 0, 1, 0, time.UTC), got.LastModified.UTC())
+
+		head, err := client.HeadObject(t.Context(), &s3.HeadObjectInput{
+			Bucket: aws.String(fakes3.Bucket),
+			Key:    aws.String(key),
+		})
+		require.NoError(t, err)
+		require.EqualValues(t, 4, *head.ContentLength)
+
+		_, err = client.GetObject(t.Context(), &s3.GetObjectInput{
+			Bucket: aws.String(fakes3.Bucket),
+			Key:    aws.String("missing"),
+		})
+		var api smithy.APIError
+		require.ErrorAs(t, err, &api)
+		require.Equal(t, "NoSuchKey", api.ErrorCode())
+	})
 }
 
 func TestHandlersCanBreakTheConnection(t *testing.T) {
