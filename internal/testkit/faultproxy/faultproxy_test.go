@@ -289,3 +289,25 @@ func TestProxy(t *testing.T) {
 	giveUp(faultproxy.Fault{After: time.Hour}, "6")
 	require.Equal(t, 6, proxy.Count())
 }
+
+func TestConcurrentUse(t *testing.T) {
+	server := &register{}
+	upstream := httptest.NewServer(server)
+	t.Cleanup(upstream.Close)
+	proxy := faultproxy.Start(t, upstream.URL, nil)
+	client := &http.Client{Transport: &http.Transport{}}
+	t.Cleanup(client.CloseIdleConnections)
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 20 {
+				_, _, err := put(t.Context(), client, proxy.URL(), "x")
+				assert.NoError(t, err)
+				proxy.Requests()
+			}
+		})
+	}
+	wg.Wait()
+	require.Equal(t, 160, server.puts)
+	require.Equal(t, 160, proxy.Count("PUT"))
+}
