@@ -189,7 +189,11 @@ func TestRoomThatAnotherMemberMakes(t *testing.T) {
 			for i := range 5 {
 				acquire(t, m.Lock(fmt.Sprint(i, strings.Repeat("l", 500))))
 			}
-			began, waits := time.Now(), start(t, store, size)
+			poll := ttl / 5
+			if wakes {
+				poll = 4 * ttl // the first one comes later than the room
+			}
+			began, waits := time.Now(), start(t, store, size, locktable.WithPollInterval(poll))
 			time.AfterFunc(ttl, func() {
 				assert.NoError(t, large.Release(t.Context()))
 				if wakes {
