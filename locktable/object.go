@@ -375,7 +375,7 @@ func (c *committer) adopt(v *version) {
 	c.mu.Lock()
 	c.seen, c.newest = v, v
 	for _, r := range c.inOrder() {
-		if r.state == waiting && r.refused != nil { // whoever makes room for it may call Wake
+		if r.state == waiting && r.refused != nil { // a process that makes room for it may call Wake
 			turn = max(turn, 1)
 		}
 		row, taken := v.tab.Request(tables.ID{Member: n, Number: r.number})

@@ -33,8 +33,8 @@ type options struct {
 	lock              []leasehold.Option // of tests
 }
 
-// patience is how long what does not move may be due to a store that is busy: two TTLs, or two polls
-// if these take longer.
+// patience is how long the cause may be a busy store if nothing moves: two TTLs, or two polls if
+// these take longer.
 func (o *options) patience() time.Duration { return 2 * max(o.ttl, o.poll) }
 
 const (

@@ -253,8 +253,8 @@ func acquire[L any](ctx context.Context, c *campaign, a *app, key string, lock i
 		}
 		defer cancel()
 		lease, err := lock.Acquire(limited)
-		mayBeOver := errors.Is(err, leasehold.ErrHeld) || errors.Is(err, context.DeadlineExceeded) && refused(err) != nil
-		if !mayBeOver || ctx.Err() != nil {
+		cutOff := errors.Is(err, context.DeadlineExceeded) && refused(err) != nil
+		if !errors.Is(err, leasehold.ErrHeld) && !cutOff || ctx.Err() != nil {
 			return lease, c.gaveUp(began, err)
 		}
 	}

@@ -283,9 +283,9 @@ func (t *Table) Finish(nonce string, atLeast uint64) {
 
 // Seal is Finish, and Encode of what is to be written. If the object would have more than limit
 // bytes once all waiting requests were granted, the error matches ErrFull: such a write must not
-// ask or join. over is by how many bytes; below 0, so many are left. The body is returned too, because a write that only
-// releases may be sent all the same. The error of a revision that no reader takes matches
-// leasehold.ErrCorruptRecord: only an edit by hand leads there.
+// ask or join. over is the excess in bytes, below 0 what is left. The body is returned too,
+// because a write that only releases may be sent all the same. The error of a revision that no
+// reader takes matches leasehold.ErrCorruptRecord: only an edit by hand leads there.
 //
 // Only an edit by hand, or a member without this limit, makes a table in which not all requests can
 // be granted within leasehold.MaxObjectSize. Seal then grants as many as fit, in order.
@@ -357,8 +357,8 @@ func (t *Table) grant() {
 	t.waiting = stay
 }
 
-// retract takes back the last grants of this write, up to this number, and reports whether there was
-// one. waited is the order of the requests that waited before it.
+// retract takes back the last grants of this write, up to this number, and reports whether there
+// was one. waited is the order of the requests that waited before it.
 func (t *Table) retract(waited []*Request, grants int) (some bool) {
 	for ; grants > 0 && len(t.held) > 0 && t.held[len(t.held)-1].Token == t.Revision; grants-- {
 		t.turn(t.held[len(t.held)-1], 0)

@@ -109,7 +109,8 @@ func (w *world) checkCalls(p *process) {
 		"TryAcquire": func(ctx context.Context) { _, _ = l.TryAcquire(ctx) },
 		"Inspect":    func(ctx context.Context) { _, _ = l.Inspect(ctx) },
 		"Watch": func(ctx context.Context) {
-			for range l.Watch(ctx) { // until ctx ends
+			for _, err := range l.Watch(ctx) {
+				_ = err // until ctx ends
 			}
 		},
 	})
