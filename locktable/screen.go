@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/internal/tables"
 )
@@ -129,7 +130,8 @@ func (s *survey) refused(r *request) (unsure []uint64, err error) {
 	return unsure, nil
 }
 
-// look reports whether members run, and of which that is not known, for a call of this time.
+// look reports whether members run, and of which that is not known, for a call of this time. One at
+// which this process cannot look at the moment may have crashed.
 func (s *survey) look(members []uint64, call time.Duration) (unsure []uint64, run bool) {
 	run = true
 	for _, m := range members {
@@ -137,7 +139,9 @@ func (s *survey) look(members []uint64, call time.Duration) (unsure []uint64, ru
 		if state == unknown {
 			unsure = append(unsure, m)
 		}
-		run = run && state == alive
+		l := s.known[m]
+		failed := l != nil && l.err != nil && !errors.Is(l.err, leasehold.ErrPermanent)
+		run = run && state == alive && !failed
 	}
 	return unsure, run
 }

@@ -177,6 +177,51 @@ func TestAFullTableRefusesInTheEnd(t *testing.T) {
 	})
 }
 
+// The error of a wait says why the newest version does not grant the request.
+func TestRoomThatCannotBeUsed(t *testing.T) {
+	onStore(t, func(t *testing.T, store *counting) {
+		size := smallTableWithADeadMember(t, store)
+		m, cable := start(t, store, size), newCable(store)
+		large := acquire(t, m.Lock(strings.Repeat("l", 500)))
+		for i := range 5 {
+			acquire(t, m.Lock(fmt.Sprint(i, strings.Repeat("l", 500))))
+		}
+		waits := start(t, cable, size)
+		time.AfterFunc(ttl/2, func() {
+			cable.set(func(op, of string) error {
+				if op == "put" && of == key {
+					return errCut
+				}
+				return nil
+			}, nil)
+			assert.NoError(t, large.Release(t.Context()))
+		})
+		_, err := waits.Lock(strings.Repeat("v", 500)).Acquire(testctx.Within(t, 3*ttl/2))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorIs(t, err, errCut)
+		require.NotErrorIs(t, err, locktable.ErrFull)
+		cable.cut(false)
+	})
+}
+
+// An outage of a process does not decide about its request, and what the table has refused in a
+// former term is decided anew, after another look at the members.
+func TestARefusalOfAFormerTerm(t *testing.T) {
+	onStore(t, func(t *testing.T, store *counting) {
+		size := smallTableWithADeadMember(t, store)
+		m, cable := start(t, store, size), newCable(store)
+		for i := range 6 {
+			acquire(t, m.Lock(fmt.Sprint(i, strings.Repeat("l", 500))))
+		}
+		time.AfterFunc(ttl/2, func() { cable.cut(true) })
+		time.AfterFunc(4*ttl, func() { cable.cut(false) })
+		began := time.Now()
+		_, err := start(t, cable, size).Lock(strings.Repeat("v", 500)).Acquire(soon(t))
+		require.ErrorIs(t, err, locktable.ErrFull)
+		require.Greater(t, time.Since(began), 5*ttl)
+	})
+}
+
 // A request that waits for room, because a crashed member may be the reason, has the room that
 // another member makes, at the next poll or at once after Wake.
 func TestRoomThatAnotherMemberMakes(t *testing.T) {
