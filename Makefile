@@ -94,7 +94,7 @@ binaries: ## the command for each system, and checksums, in .bin/release; with V
 	@go run ./internal/tools/binaries $(if $(VERSION),-version "$(VERSION)") "$(BIN)/release"
 
 .PHONY: mutants
-mutants: ## plant every classic mistake, one at a time, and see each caught: a quarter of an hour
+mutants: ## plant every classic mistake, one at a time, and see each caught: over an hour on two CPUs
 	@go run ./internal/proof/mutants $(if $(PASSED),-passed) $(if $(RESULTS),-results "$(RESULTS)") $(if $(WITHIN),-within "$(WITHIN)")
 
 .PHONY: mutants-changed
