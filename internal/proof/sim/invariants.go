@@ -202,7 +202,7 @@ func (w *world) checkWrite(writer *process, r request, old, now leasehold.Record
 	if writer != nil {
 		w.checkAbandoned(writer, r, old, now)
 		w.checkOwner(writer, old, now)
-		w.checkTakeover(writer, old, now)
+		w.checkTakeover(writer, r, old, now)
 	}
 	switch {
 	case now.Token < old.Token && !w.tokenErased:
@@ -226,8 +226,9 @@ func (w *world) checkWrite(writer *process, r request, old, now leasehold.Record
 
 // checkTakeover wants no write while a foreign client holds the lock, and no takeover within a TTL
 // after the writer last read another version, whatever ages the store reports, also not of a
-// release of which the writer knows that it is old. The caller holds w.mu.
-func (w *world) checkTakeover(writer *process, old, now leasehold.Record) {
+// release of which the writer knows that it is old. A late write proves nothing. The caller holds
+// w.mu.
+func (w *world) checkTakeover(writer *process, r request, old, now leasehold.Record) {
 	switch held := time.Now().Before(w.foreignUntil); {
 	case writer.node == administrator:
 		w.foreignUntil = time.Time{}
@@ -238,7 +239,7 @@ func (w *world) checkTakeover(writer *process, old, now leasehold.Record) {
 	switch {
 	case !restored && w.wasOffered(old, now):
 		return
-	case writer.node == administrator, old.TTL <= 0:
+	case writer.node == administrator, old.TTL <= 0, w.isLate(r):
 		return
 	case w.backedUp && w.cfg.HashETags && w.cfg.TornReads:
 		return // a torn read may have shown it the ETag of the version that came back

@@ -132,11 +132,14 @@ func (c *client) lastRead() string {
 	return c.lastVersion
 }
 
-// excuseFromLateWrite excuses all who hold a term when a write lands that was sent before a version
-// was restored: it was meant for the same version when that stood there first. The caller holds
+// isLate reports whether a request was sent before a version was restored. If it is a write that
+// lands, it was meant for the same version when that stood there first. The caller holds store.mu.
+func (w *world) isLate(r request) bool { return r.fate != nil && r.fate.at.Before(w.store.restoredAt) }
+
+// excuseFromLateWrite excuses all who hold a term when a late write lands. The caller holds
 // store.mu.
 func (w *world) excuseFromLateWrite(sender *process, r request) {
-	if r.fate == nil || !r.fate.at.Before(w.store.restoredAt) {
+	if !w.isLate(r) {
 		return
 	}
 	w.mu.Lock()

@@ -392,7 +392,7 @@ func (t *trace) foreignHolds(w int64) {
 // lands follows a write that lands.
 func (t *trace) lands(r request, etag string) {
 	t.follow(func() {
-		if r.fate != nil && r.fate.at.Before(t.w.store.restoredAt) && t.m.Get("base", r.step) != t.m.Get("cur") {
+		if t.w.isLate(r) && t.m.Get("base", r.step) != t.m.Get("cur") {
 			t.leave("a late write landed over a restored version that has its old ETag")
 			return
 		}
