@@ -57,8 +57,8 @@ func (l *Lock) TryAcquire(ctx context.Context) (*Lease, error) {
 //
 // Acquire returns at once with an error that waiting cannot fix (one that matches [ErrPermanent]),
 // or if ctx belongs to a lease of this same lock. If the client has never reached the store,
-// because the host is unknown or there are no credentials, Acquire waits until ctx's deadline, or
-// for a TTL if ctx has none.
+// because the host is unknown or the credentials cannot be fetched yet, Acquire waits until ctx's
+// deadline, or for one to two TTLs if ctx has none.
 func (l *Lock) Acquire(ctx context.Context) (*Lease, error) {
 	if err := l.made(); err != nil {
 		return nil, err

@@ -29,9 +29,10 @@
 //     after waking. [Lease.Valid] is false at once.
 //   - A takeover in less than a TTL: a candidate takes a lock that is released, or whose holder it
 //     has not seen renew for the TTL plus the drift allowance, by its own monotonic clock.
-//   - A client of another make that writes no token resets it. A candidate that remembers a higher
-//     token continues above it once it has seen one version for a TTL. Until then other processes
-//     may have lower tokens. See [WithSkewAllowance] for clients without TTL.
+//   - Rising tokens, if a client of another make writes records without a token: tokens then start
+//     again. A candidate that remembers a higher token continues above it once it has seen one
+//     version for a TTL. Until then other processes may have lower tokens. See [WithSkewAllowance]
+//     for clients without TTL.
 //
 // The page https://github.com/leasehold-go/leasehold/blob/main/docs/concepts.md has pictures and
 // the glossary. In the same directory, why-it-is-safe.md has the argument, and protocol.md the

@@ -34,7 +34,8 @@ type Callbacks struct {
 	// in order and one call at a time. For a term of this elector, the call comes just before
 	// OnStartedLeading. A resumed term does not begin again, but [Elector.Leader] has its new
 	// holder. OnNewLeader should be quick, because a waiting elector does not poll while the
-	// callback runs. It may call Resign only with a ctx that has ended.
+	// callback runs. Resign waits for this callback, so it may call Resign only with a ctx that has
+	// ended.
 	OnNewLeader func(r Record)
 }
 
@@ -72,12 +73,13 @@ func NewElector(l *Lock, cb Callbacks) (*Elector, error) {
 	return &Elector{lock: l, cb: cb, rest: math.MinInt64}, nil
 }
 
-// Run campaigns, leads, and campaigns again, until ctx ends. Then it steps down. It cancels the
-// context of OnStartedLeading and waits for OnStartedLeading to return, while the lease is still
-// renewed, for one TTL at most. After that it releases the lock as [Lease.Do] does, and calls
-// OnStoppedLeading. Run then returns nil, whatever the cause of ctx's end, unless the release has
-// failed or the store has never answered. Run uses its caller's goroutine, and a second one while a
-// renewal is under way. It leaves no goroutine behind.
+// Run campaigns, leads, and campaigns again, until ctx ends. Then it steps down: it cancels the
+// context of OnStartedLeading, and waits until OnStartedLeading has returned. During this wait, Run
+// renews the lease for one TTL at most. If OnStartedLeading has returned by then, Run releases the
+// lock as [Lease.Do] does. Otherwise the lease ends while Run still waits, and the lock is not
+// released. At last Run calls OnStoppedLeading. It returns nil, whatever the cause of ctx's end,
+// unless the release has failed or the store has never answered. Run uses its caller's goroutine,
+// and a second one while a renewal is under way. It leaves no goroutine behind.
 //
 // Until it has led or has found the lock held, Run returns errors that retrying cannot fix, as
 // [Lock.Acquire] does. They match [ErrPermanent]. After that Run treats such errors as temporary
@@ -258,8 +260,8 @@ func (e *Elector) Resign(ctx context.Context) error {
 // Check returns an error if the elector is not healthy, under the conditions of [Lock.Check]: a
 // running elector that does not lead counts as waiting for the lock. Check also fails if
 // OnStartedLeading still runs after its lease has ended, or if OnNewLeader or OnStoppedLeading has
-// not returned for two TTLs (or poll intervals, if these are longer). Not leading is healthy in
-// itself.
+// not returned for two TTLs (or poll intervals, if these are longer). It is for a liveness probe:
+// not leading is healthy in itself, and readiness should not depend on who leads.
 func (e *Elector) Check(*http.Request) error {
 	if !e.running.Load() {
 		return nil

@@ -33,8 +33,8 @@ import (
 // the user of this process.
 //
 // On Linux, Get returns an [Object]'s Age by CLOCK_BOOTTIME, which all processes share and which
-// cannot be set, so a candidate that has just started takes over at once from a crashed holder. Age
-// is 0 after a reboot, between time namespaces, and on other systems.
+// cannot be set, so a candidate that has just started takes over as soon as a crashed holder's last
+// renewal is a TTL old. Age is 0 after a reboot, between time namespaces, and on other systems.
 //
 // NewFileStore does not touch the directory. [NewLock] and every method of the store report a
 // directory that cannot be used. The error matches [ErrPermanent] if the directory does not exist,

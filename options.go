@@ -64,8 +64,8 @@ const (
 //
 // The TTL also limits single requests. One attempt of a request gets a third of the time that
 // remains of the TTL after the safety margin and the renew interval, at most 10 s. By default that
-// is about a sixth of the TTL. The pause before the next attempt grows from 1 s at most to 30 s at
-// most.
+// is about a sixth of the TTL. The first pause between attempts is at most 1 s. Later pauses grow,
+// to 30 s at most.
 func WithTTL(d time.Duration) Option { return func(o *options) { o.ttl = d } }
 
 // WithRenewInterval sets how often a holder renews: default a third of the TTL, which leaves time

@@ -240,7 +240,7 @@ func (p *exam) conditions(ctx context.Context) leasehold.Report {
 	case found.ConditionalPuts:
 		deletes := "including deletes"
 		if !found.ConditionalDeletes {
-			deletes = "but not in deletes, which locks do not need; members of tables may leave their objects"
+			deletes = "but not in deletes, which locks do not need; objects of tables' former members may stay"
 		}
 		r.ok("conditions", "enforced in %d requests, %s", found.Requests, deletes)
 	case errors.Is(err, storecheck.ErrCreatesOnly):
