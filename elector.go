@@ -16,9 +16,8 @@ import (
 )
 
 // Callbacks are the functions that an [Elector] calls. Each may be nil. Unlike in client-go,
-// OnStoppedLeading is called only after OnStartedLeading has returned and the lock has been
-// released, and never without an OnStartedLeading before it. What client-go calls Run is
-// [Elector.RunOnce].
+// OnStoppedLeading is called only after OnStartedLeading has returned, and never without an
+// OnStartedLeading before it. What client-go calls Run is [Elector.RunOnce].
 type Callbacks struct {
 	// OnStartedLeading is called on Run's goroutine when a term begins. ctx ends before any other
 	// elector can lead. The function must then return, because until it does the elector neither
@@ -27,8 +26,9 @@ type Callbacks struct {
 	// re-panics.
 	OnStartedLeading func(ctx context.Context, lease *Lease)
 	// OnStoppedLeading is called on Run's goroutine, once for each OnStartedLeading, after
-	// OnStartedLeading has returned and the lock has been released. cause matches [ErrLost], or
-	// [ErrReleased] after a Resign, or is the cause of Run's ctx.
+	// OnStartedLeading has returned. By then the elector has released the lock, unless the lease
+	// was lost or the release has failed. cause matches [ErrLost], or [ErrReleased] after a Resign,
+	// or is the cause of Run's ctx.
 	OnStoppedLeading func(cause error)
 	// OnNewLeader is called for every term that this elector sees begin, including its own terms,
 	// in order and one call at a time. For a term of this elector, the call comes just before

@@ -71,7 +71,8 @@ var outcomes = []struct {
 // request or renewal it is "ok", "not_exist", "precondition_failed", "permanent", "timeout" or
 // "error". For the loss of a lease, and for a [Lock.Do] that failed because of a loss, it is
 // "expired", "taken_over", "deleted", "broken" (by an administrator), "corrupt" or "unsafe_store".
-// A release or a cancelled context is no loss, and is "error".
+// A lease that was released was not lost, and neither was one whose context was cancelled: for
+// these errors Outcome returns "error".
 func Outcome(err error) string {
 	switch {
 	case err == nil:

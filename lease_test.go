@@ -735,6 +735,8 @@ func TestAnAcquiredLeaseReportsAFunctionThatOverruns(t *testing.T) {
 			return nil
 		})
 		require.ErrorIs(t, err, leasehold.ErrLost, "renewals end a TTL after ctx")
+		require.ErrorContains(t, err, "not renewed in time: the function still runs a TTL after its context has ended")
+		require.Equal(t, "expired", leasehold.Outcome(err))
 		require.EqualValues(t, 1, overran.Load())
 	})
 }

@@ -235,8 +235,12 @@ func (t *term) lose(why error) {
 		t.mu.Unlock()
 		return
 	}
-	if errors.Is(why, errRanOut) && t.failure != nil {
+	switch {
+	case !errors.Is(why, errRanOut):
+	case t.failure != nil:
 		why = fmt.Errorf("%w: %w", why, t.failure)
+	case t.lock.clock.Now().Mono >= t.renewUntil:
+		why = fmt.Errorf("%w: the function still runs a TTL after its context has ended", why)
 	}
 	cause := t.lossOf(why)
 	t.cause = cause

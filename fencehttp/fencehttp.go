@@ -433,10 +433,22 @@ const trialTime = 10 * time.Second
 // the next call asks again. The end of ctx cuts no write off, because that could land over a higher
 // mark.
 func (m *StoreMarks) tryStore(ctx context.Context, key, etag string, body []byte) error {
-	tried := make(chan error, 1)
-	go func() { tried <- m.tryAlone(ctx, key, etag, body) }()
+	if m.canary.Known() {
+		return nil
+	}
+	var unsafe error
+	var panicked any // of the store
+	tried := make(chan struct{})
+	go func() {
+		defer close(tried)
+		defer func() { panicked = recover() }()
+		unsafe = m.tryAlone(ctx, key, etag, body)
+	}()
 	select {
-	case unsafe := <-tried:
+	case <-tried:
+		if panicked != nil {
+			panic(panicked)
+		}
 		return unsafe
 	case <-ctx.Done():
 		return ctx.Err()

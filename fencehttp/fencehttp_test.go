@@ -920,3 +920,21 @@ func TestATrialOutlastsNoRequest(t *testing.T) {
 		time.Sleep(time.Minute) // so that the trial can end
 	})
 }
+
+// A store that panics ends the request whose goroutine asked it, which net/http survives, and not
+// the process.
+func TestAStoreThatPanics(t *testing.T) {
+	store := teststore.New(leasehold.NewMemStore(), func(ctx context.Context, r teststore.Request) (
+		leasehold.Object, error,
+	) {
+		if r.Op == teststore.Update {
+			panic("a bug of the store")
+		}
+		return r.Send(ctx)
+	})
+	store.Info = leasehold.StoreInfo{MinTTL: time.Millisecond}
+	marks := fencehttp.NewStoreMarks(store, "marks/")
+	for range 2 {
+		require.PanicsWithValue(t, "a bug of the store", func() { _, _ = marks.Raise(t.Context(), "a", 1) })
+	}
+}

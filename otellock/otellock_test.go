@@ -1,6 +1,7 @@
 package otellock_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -386,43 +387,14 @@ func TestTable(t *testing.T) {
 		store := leasehold.NewMemStore()
 		w := watch(t, store)
 		now := func() string { return strings.Join(w.metrics(key), "\n") + "\n" }
-		table, stop := observertest.RunTable(t, store, w.observer.ObserveTable)
-		a, err := table.All(table.Lock("a"), table.Lock("b")).Acquire(t.Context())
-		require.NoError(t, err)
-		waiting := make(chan error, 1)
-		go func() {
-			b, err := table.Lock("b").Acquire(t.Context())
-			if err == nil {
-				<-b.Context().Done() // by hand
-			}
-			waiting <- err
-		}()
-		time.Sleep(time.Second) // a member lets others write first
-		obj, err := store.Get(t.Context(), key)
-		require.NoError(t, err)
-		for _, line := range []string{
-			"leases: 1", "held: 1", "waiting: 1", "members: 1", "lost: 0", fmt.Sprint("size: ", len(obj.Body)),
-		} {
-			require.Contains(t, now(), "table."+line+"\n")
-		}
-		require.NoError(t, a.Release(t.Context()))
-		time.Sleep(time.Second)
-		require.Contains(t, now(), "table.acquisition.duration: 2 in")
-		if obj, err = store.Get(t.Context(), key); err == nil {
-			err = store.DeleteIfMatch(t.Context(), key, obj.ETag)
-		}
-		require.NoError(t, err)
-		c, err := table.Lock("c").Acquire(t.Context()) // whose write is refused
-		require.NoError(t, err)
-		require.NoError(t, <-waiting)
-		synctest.Wait() // a call may return before the observer has heard of it
-		for _, line := range []string{"leases: 1", "held: 1", "waiting: 0", "lost: 1"} {
-			require.Contains(t, now(), "table."+line+"\n")
-		}
-		require.Regexp(t, `table.request.duration (not_exist|precondition_failed) write: 1 in`, now())
-		require.NoError(t, c.Release(t.Context()))
-		stop()
-		require.Contains(t, now(), "table.leases: 0\n")
+		observertest.Table(t, store, w.observer.ObserveTable, func(name string, value int) {
+			t.Helper()
+			line := map[string]string{
+				"acquisitions": "acquisition.duration: %d in",
+				"refused":      "request.duration (not_exist|precondition_failed) write: %d in",
+			}[name]
+			require.Regexp(t, fmt.Sprintf(`(?m)^table\.`+cmp.Or(line, name+": %d\n"), value), now())
+		})
 		require.NoError(t, w.observer.Close())
 		w.observer.ObserveTable(t.Context(), locktable.Event{Kind: locktable.EventAcquired, Table: key}) // ignored
 		require.NotContains(t, now(), "table.leases")

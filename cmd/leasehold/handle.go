@@ -117,8 +117,7 @@ const shortestTTL = time.Second
 func (h handle) tryResume(ctx context.Context, store *place.Store,
 	ttl time.Duration) (lease *leasehold.Lease, found leasehold.Record, err error) {
 	h = h.own()
-	version := &asRead{Store: store}
-	reader, err := newLock(version, h.at.Key, []leasehold.Option{
+	reader, err := newLock(store, h.at.Key, []leasehold.Option{
 		leasehold.WithTTL(max(cmp.Or(ttl, defaultTTL), shortestTTL)),
 	})
 	if err != nil {
@@ -132,44 +131,13 @@ func (h handle) tryResume(ctx context.Context, store *place.Store,
 	if found.Holder != "" {
 		opts = append(opts, leasehold.WithHolder(found.Holder))
 	}
-	lock, err := newLock(version, h.at.Key, opts)
+	lock, err := newLock(store, h.at.Key, opts)
 	if err != nil {
 		return nil, found, err
 	}
 	lease, err = lock.Resume(ctx, h.term)
-	version.resumed = true
 	return lease, found, err
 }
-
-// asRead is a store for an Inspect and one Resume, which begins with what Inspect has read. It
-// writes over no other version, because what it writes has the TTL of that one.
-type asRead struct {
-	leasehold.Store
-	object  leasehold.Object
-	err     error
-	reads   int
-	resumed bool
-}
-
-func (v *asRead) Get(ctx context.Context, key string) (leasehold.Object, error) {
-	switch v.reads++; v.reads {
-	case 1:
-		v.object, v.err = v.Store.Get(ctx, key)
-	case 2: // of Resume
-	default:
-		return v.Store.Get(ctx, key)
-	}
-	return v.object, v.err
-}
-
-func (v *asRead) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
-	if !v.resumed && etag != v.object.ETag {
-		return "", errors.New("another process has renewed the lease")
-	}
-	return v.Store.PutIfMatch(ctx, key, body, etag)
-}
-
-func (v *asRead) Describe() leasehold.StoreInfo { return leasehold.Describe(v.Store) }
 
 // final reports whether it is of no use to try again.
 func final(err error) bool {
@@ -213,8 +181,7 @@ func (h handle) renew(ctx context.Context, store *place.Store, ttl time.Duration
 	return lease.Record(), nil
 }
 
-// release releases the lock, by two writes. If only the first one succeeds, the lock is free after
-// retryFor.
+// release releases the lock, by two writes. The first one is a renewal.
 func (h handle) release(ctx context.Context, store *place.Store) (leasehold.Record, error) {
 	ctx, cancel := context.WithTimeout(ctx, retryFor)
 	defer cancel()
@@ -222,7 +189,7 @@ func (h handle) release(ctx context.Context, store *place.Store) (leasehold.Reco
 		return leasehold.Record{Holder: h.table.Member.Name}, h.leave(ctx, store)
 	}
 	for {
-		lease, found, err := h.resume(ctx, store, retryFor)
+		lease, found, err := h.resume(ctx, store, 0)
 		switch {
 		case errors.Is(err, leasehold.ErrReleased):
 			found.ExpiresAt = time.Time{} // it may have been released since it was read

@@ -91,6 +91,23 @@ func TestANewTTLBesideHold(t *testing.T) {
 	})
 }
 
+// A renewal keeps a TTL that is not the default one.
+func TestARenewalKeepsTheTTL(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, below, store := anHour(t)
+		for _, ttl := range []time.Duration{2 * time.Second, time.Minute} {
+			key := ttl.String()
+			lock, err := leasehold.NewLock(below.Store, key, leasehold.WithManualRenewal(), leasehold.WithTTL(ttl))
+			require.NoError(t, err)
+			lease, err := lock.Acquire(t.Context())
+			require.NoError(t, err)
+			r, err := handle{at: place.Location{Key: key}, term: lease.Handle()}.renew(t.Context(), store, 0)
+			require.NoError(t, err)
+			require.Equal(t, ttl, r.TTL)
+		}
+	})
+}
+
 // The read of a handle's record has the time that a lock of that TTL gives each request.
 func TestTheReadOfAHandlesRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -109,7 +126,7 @@ func TestTheReadOfAHandlesRecord(t *testing.T) {
 			require.NoError(t, err)
 			_, err = h.renew(t.Context(), place.NewStore(store, nil, nil), ttl)
 			require.NoError(t, err)
-			require.Len(t, reads, 2)
+			require.Len(t, reads, 3) // the last one is Resume's, which knows the record's TTL
 			require.Equal(t, reads[0], reads[1])
 		}
 	})

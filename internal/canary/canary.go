@@ -142,7 +142,17 @@ func (c *Canary) Aside() (try func(ask func() error) error) {
 	}
 }
 
-// known reports whether the store is known to enforce its conditions. The caller holds c.mu.
+// Known reports whether the store is known to enforce its conditions.
+func (c *Canary) Known() bool {
+	if c == nil {
+		return true
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.known()
+}
+
+// known is Known. The caller holds c.mu.
 func (c *Canary) known() bool { return c.refused == [2]bool{true, true} && !c.doubted }
 
 // answered ends a.

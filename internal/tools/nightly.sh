@@ -66,6 +66,7 @@ if [[ bench =~ $part ]]; then
 	make databases || echo "Redis and PostgreSQL cannot be installed here: the bench leaves them out" >&2
 fi
 step "vet for other systems" make vet-systems
+step "programs of all systems, and their sizes" make binaries
 step "modules as users get them" make release-check
 step "examples" make examples
 # Vulnerabilities become known without a commit, so this part runs each time.

@@ -108,6 +108,53 @@ func RunTable(t *testing.T, s leasehold.Store, observe func(context.Context, loc
 	}
 }
 
+// Table plays scenes of a table in virtual time: a lease and a candidate that waits, a release, and
+// the end of the table by hand. After each one, has looks whether a metric has this value: of the
+// table, of "acquisitions", or of refused writes.
+func Table(t *testing.T, s leasehold.Store, observe func(context.Context, locktable.Event), has func(string, int)) {
+	table, stop := RunTable(t, s, observe)
+	a, err := table.All(table.Lock("a"), table.Lock("b")).Acquire(t.Context())
+	require.NoError(t, err)
+	_, err = table.Lock("a").TryAcquire(t.Context())
+	require.ErrorIs(t, err, leasehold.ErrHeld)
+	waiting := make(chan error, 1)
+	go func() {
+		b, err := table.Lock("b").Acquire(t.Context())
+		if err == nil {
+			<-b.Context().Done() // by hand
+		}
+		waiting <- err
+	}()
+	look := func(leases, held, waiting, members, lost int) {
+		t.Helper()
+		for name, value := range map[string]int{
+			"leases": leases, "held": held, "waiting": waiting, "members": members, "lost": lost,
+		} {
+			has(name, value)
+		}
+	}
+	time.Sleep(time.Second) // a member lets others write first
+	look(1, 1, 1, 1, 0)
+	require.NoError(t, a.Release(t.Context()))
+	time.Sleep(time.Second)
+	look(1, 1, 0, 1, 0)
+	has("acquisitions", 2)
+
+	obj, err := s.Get(t.Context(), Key)
+	require.NoError(t, err)
+	has("size", len(obj.Body))
+	require.NoError(t, s.DeleteIfMatch(t.Context(), Key, obj.ETag))
+	c, err := table.Lock("c").Acquire(t.Context()) // whose write is refused
+	require.NoError(t, err)
+	require.NoError(t, <-waiting)
+	synctest.Wait() // a call may return before the observer has heard of it
+	look(1, 1, 0, 1, 1)
+	has("refused", 1)
+	require.NoError(t, c.Release(t.Context()))
+	stop()
+	look(0, 0, 0, 0, 1)
+}
+
 // Losses has a way to make a process lose the first term of a lock, for each cause of
 // [leasehold.EventLost].
 var Losses = map[string]func(t *testing.T, p *Process, key string){
