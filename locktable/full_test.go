@@ -74,6 +74,26 @@ func TestATryOfAMemberThatCannotJoin(t *testing.T) {
 	})
 }
 
+// A member at which a process may not look counts as running: in a full table, its request fails as
+// soon as that is known.
+func TestAFullTableWhoseMembersMayNotBeRead(t *testing.T) {
+	onStore(t, func(t *testing.T, store *counting) {
+		full := start(t, store, locktable.WithMaxSize(4<<10))
+		name := func(i int) string { return fmt.Sprint(i, strings.Repeat("l", 500)) }
+		for i := range 5 {
+			acquire(t, full.Lock(name(i)))
+		}
+		m := start(t, &private{counting: store}, locktable.WithMaxSize(4<<10))
+		for range 3 {
+			began := time.Now()
+			_, err := m.All(m.Lock(name(5)), m.Lock(name(6)), m.Lock(name(7))).Acquire(soon(t))
+			require.ErrorIs(t, err, locktable.ErrFull)
+			require.Less(t, time.Since(began), ttl/3)
+			time.Sleep(time.Minute)
+		}
+	})
+}
+
 // A request without room keeps no smaller one out that is in the same write.
 func TestASmallRequestBesideALargeOne(t *testing.T) {
 	onStore(t, func(t *testing.T, store *counting) {
