@@ -85,7 +85,7 @@ func (d *admin) serve(logger *slog.Logger, peer *leaderhttp.Peer) {
 	d.server = &http.Server{
 		Handler:  withoutBrowsers(withoutBodies(mux)),
 		ErrorLog: slowLog(logger, "--admin"), MaxHeaderBytes: 16 << 10,
-		ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute,
+		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, IdleTimeout: time.Minute,
 		ConnState: all.changed,
 	}
 	d.served = make(chan struct{})

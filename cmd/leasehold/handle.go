@@ -117,7 +117,8 @@ const shortestTTL = time.Second
 func (h handle) tryResume(ctx context.Context, store *place.Store,
 	ttl time.Duration) (lease *leasehold.Lease, found leasehold.Record, err error) {
 	h = h.own()
-	reader, err := newLock(store, h.at.Key, []leasehold.Option{
+	version := &readOnce{Store: store}
+	reader, err := newLock(version, h.at.Key, []leasehold.Option{
 		leasehold.WithTTL(max(cmp.Or(ttl, defaultTTL), shortestTTL)),
 	})
 	if err != nil {
@@ -131,13 +132,35 @@ func (h handle) tryResume(ctx context.Context, store *place.Store,
 	if found.Holder != "" {
 		opts = append(opts, leasehold.WithHolder(found.Holder))
 	}
-	lock, err := newLock(store, h.at.Key, opts)
+	lock, err := newLock(version, h.at.Key, opts)
 	if err != nil {
 		return nil, found, err
 	}
 	lease, err = lock.Resume(ctx, h.term)
 	return lease, found, err
 }
+
+// readOnce is a store for an Inspect and one Resume, which begins with what Inspect has read, or with
+// its error.
+type readOnce struct {
+	leasehold.Store
+	object leasehold.Object
+	err    error
+	reads  int
+}
+
+func (v *readOnce) Get(ctx context.Context, key string) (leasehold.Object, error) {
+	switch v.reads++; v.reads {
+	case 1:
+		v.object, v.err = v.Store.Get(ctx, key)
+	case 2: // of Resume
+	default:
+		return v.Store.Get(ctx, key)
+	}
+	return v.object, v.err
+}
+
+func (v *readOnce) Describe() leasehold.StoreInfo { return leasehold.Describe(v.Store) }
 
 // final reports whether it is of no use to try again.
 func final(err error) bool {
@@ -181,7 +204,7 @@ func (h handle) renew(ctx context.Context, store *place.Store, ttl time.Duration
 	return lease.Record(), nil
 }
 
-// release releases the lock, by two writes. The first one is a renewal.
+// release releases the lock, by two writes, of which the first one is a renewal.
 func (h handle) release(ctx context.Context, store *place.Store) (leasehold.Record, error) {
 	ctx, cancel := context.WithTimeout(ctx, retryFor)
 	defer cancel()
@@ -197,10 +220,12 @@ func (h handle) release(ctx context.Context, store *place.Store) (leasehold.Reco
 		case err != nil:
 			return found, err
 		}
-		if err = lease.Release(ctx); !errors.Is(err, leasehold.ErrLost) {
+		err = lease.Release(ctx)
+		if err == nil || ctx.Err() != nil || final(err) && !errors.Is(err, leasehold.ErrLost) {
 			return lease.Record(), err
 		}
-		// between the two writes, hold has renewed the lease, or a candidate has taken the lock
+		// The store has failed for a TTL. Or between the two writes, hold has renewed the lease, or a
+		// candidate has taken the lock.
 	}
 }
 

@@ -91,19 +91,31 @@ func TestANewTTLBesideHold(t *testing.T) {
 	})
 }
 
-// A renewal keeps a TTL that is not the default one.
-func TestARenewalKeepsTheTTL(t *testing.T) {
+// A renewal keeps the holder, the metadata and the TTL of the record, even if its first read fails.
+func TestARenewalKeepsTheRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, below, store := anHour(t)
-		for _, ttl := range []time.Duration{2 * time.Second, time.Minute} {
-			key := ttl.String()
-			lock, err := leasehold.NewLock(below.Store, key, leasehold.WithManualRenewal(), leasehold.WithTTL(ttl))
+		for _, ttl := range []time.Duration{2 * time.Second, time.Minute} { // neither is the default
+			below := leasehold.NewMemStore()
+			lock, err := leasehold.NewLock(below, "a", leasehold.WithManualRenewal(), leasehold.WithTTL(ttl),
+				leasehold.WithHolder("ci"), leasehold.WithMetadata(map[string]string{"build": "42"}))
 			require.NoError(t, err)
 			lease, err := lock.Acquire(t.Context())
 			require.NoError(t, err)
-			r, err := handle{at: place.Location{Key: key}, term: lease.Handle()}.renew(t.Context(), store, 0)
+			reads := 0
+			store := teststore.New(below, func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
+				if r.Op == teststore.Get {
+					if reads++; reads == 1 {
+						return leasehold.Object{}, errors.New("503 SlowDown")
+					}
+				}
+				return r.Send(ctx)
+			})
+			h := handle{at: place.Location{Key: "a"}, term: lease.Handle()}
+			r, err := h.renew(t.Context(), place.NewStore(store, nil, nil), 0)
 			require.NoError(t, err)
 			require.Equal(t, ttl, r.TTL)
+			require.Equal(t, "ci", r.Holder)
+			require.Equal(t, map[string]string{"build": "42"}, r.Metadata)
 		}
 	})
 }
@@ -126,7 +138,7 @@ func TestTheReadOfAHandlesRecord(t *testing.T) {
 			require.NoError(t, err)
 			_, err = h.renew(t.Context(), place.NewStore(store, nil, nil), ttl)
 			require.NoError(t, err)
-			require.Len(t, reads, 3) // the last one is Resume's, which knows the record's TTL
+			require.Len(t, reads, 2)
 			require.Equal(t, reads[0], reads[1])
 		}
 	})
@@ -178,6 +190,28 @@ func TestReleaseThatFailsHalfWay(t *testing.T) {
 		require.NoError(t, err)
 		require.False(t, r.Released())
 		require.Equal(t, time.Hour, r.TTL)
+	})
+}
+
+// A release goes on after a TTL in which the store has failed.
+func TestReleaseOutlastsAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		below := &meddled{Store: leasehold.NewMemStore()}
+		lock, err := leasehold.NewLock(below, "a", leasehold.WithManualRenewal(), leasehold.WithTTL(2*time.Second))
+		require.NoError(t, err)
+		lease, err := lock.Acquire(t.Context())
+		require.NoError(t, err)
+		began, writes := time.Now(), 0
+		below.before = func() error {
+			if writes++; writes > 1 && time.Since(began) < 10*time.Second {
+				return errors.New("connection reset")
+			}
+			return nil
+		}
+		h := handle{at: place.Location{Key: "a"}, term: lease.Handle()}
+		r, err := h.release(t.Context(), place.NewStore(below, nil, nil))
+		require.NoError(t, err)
+		require.True(t, r.Released())
 	})
 }
 

@@ -173,7 +173,7 @@ func (w *web) serve(logger *slog.Logger, healthy func(*http.Request) error) {
 	all := connections{most: maxConnections}
 	w.server = &http.Server{
 		Handler: withoutBodies(mux), ErrorLog: slowLog(logger, "--listen"), MaxHeaderBytes: 16 << 10,
-		ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second,
+		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second,
 		IdleTimeout: time.Minute,
 		ConnState:   all.changed,
 	}
