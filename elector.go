@@ -27,8 +27,8 @@ type Callbacks struct {
 	OnStartedLeading func(ctx context.Context, lease *Lease)
 	// OnStoppedLeading is called on Run's goroutine, once for each OnStartedLeading, after
 	// OnStartedLeading has returned. By then the elector has released the lock, unless the lease
-	// was lost or the release has failed. cause matches [ErrLost], or [ErrReleased] after a Resign,
-	// or is the cause of Run's ctx.
+	// was lost or abandoned, or the release has failed. cause matches [ErrLost], or [ErrReleased]
+	// after a Resign, or is the cause of Run's ctx.
 	OnStoppedLeading func(cause error)
 	// OnNewLeader is called for every term that this elector sees begin, including its own terms,
 	// in order and one call at a time. For a term of this elector, the call comes just before

@@ -239,7 +239,7 @@ func (t *term) lose(why error) {
 	case !errors.Is(why, errRanOut):
 	case t.failure != nil:
 		why = fmt.Errorf("%w: %w", why, t.failure)
-	case t.lock.clock.Now().Mono >= t.renewUntil:
+	case t.guarding() && !t.lock.manual && t.lock.clock.Now().Mono >= t.renewUntil:
 		why = fmt.Errorf("%w: the function still runs a TTL after its context has ended", why)
 	}
 	cause := t.lossOf(why)

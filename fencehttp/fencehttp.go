@@ -473,5 +473,10 @@ func (m *StoreMarks) tryAlone(ctx context.Context, key, etag string, body []byte
 			},
 		})
 		return unsafe
-	}, func(answered <-chan struct{}) { <-answered })
+	}, func(answered <-chan struct{}) {
+		select {
+		case <-answered:
+		case <-ctx.Done():
+		}
+	})
 }

@@ -166,7 +166,7 @@ With --ttl, this renewal and all later ones have that TTL, including the renewal
 		}),
 	}
 	given.fileFlag(cmd.Flags())
-	cmd.Flags().DurationVar(&ttl, "ttl", 0, "TTL of this renewal and later ones (default as before)")
+	cmd.Flags().DurationVar(&ttl, "ttl", 0, "TTL of this renewal and later ones, if it is longer (default as before)")
 	return cmd
 }
 

@@ -75,7 +75,9 @@ func (d *admin) serve(logger *slog.Logger, peer *leaderhttp.Peer) {
 		}
 		logger.Info("hand-over requested", "to", to, "from", r.RemoteAddr)
 		rw.Header().Set("Cache-Control", "no-store")
-		if err := peer.HandOver(r.Context(), to); err != nil {
+		err := peer.HandOver(r.Context(), to) // may take longer than an answer has
+		_ = http.NewResponseController(rw).SetWriteDeadline(time.Now().Add(answersIn))
+		if err != nil {
 			http.Error(rw, strings.TrimPrefix(exit.Reword(err.Error()), "leaderhttp: "), handOverStatus(err))
 			return
 		}
@@ -85,8 +87,9 @@ func (d *admin) serve(logger *slog.Logger, peer *leaderhttp.Peer) {
 	d.server = &http.Server{
 		Handler:  withoutBrowsers(withoutBodies(mux)),
 		ErrorLog: slowLog(logger, "--admin"), MaxHeaderBytes: 16 << 10,
-		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, IdleTimeout: time.Minute,
-		ConnState: all.changed,
+		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: answersIn,
+		IdleTimeout: time.Minute,
+		ConnState:   all.changed,
 	}
 	d.served = make(chan struct{})
 	go func() {

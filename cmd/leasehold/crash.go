@@ -110,8 +110,8 @@ func releaseOrphan(ctx context.Context, note []byte) {
 }
 
 // releaseInTime continues the term and ends it. The store refuses requests of the term that arrive
-// later. The TTL is the time that ctx has left. So if the second of the two writes fails, the lock
-// is free about when it would have been without the first.
+// later. The TTL is the time that ctx has left. If the second of the two writes fails, the lock is
+// free a TTL of the lease after the first: nobody shortens for others what they must wait for.
 func (h handle) releaseInTime(ctx context.Context) error {
 	store, err := h.at.Open(ctx)
 	if err != nil {

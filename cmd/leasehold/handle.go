@@ -113,7 +113,7 @@ func (a *app) report(h handle, done string, r leasehold.Record, err error) error
 const shortestTTL = time.Second
 
 // tryResume continues the term. Its record keeps the name and the metadata of the holder, and the
-// TTL unless a positive one is given. found is the record as it was before.
+// TTL unless a longer one is given. found is the record as it was before.
 func (h handle) tryResume(ctx context.Context, store *place.Store,
 	ttl time.Duration) (lease *leasehold.Lease, found leasehold.Record, err error) {
 	h = h.own()

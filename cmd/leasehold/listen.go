@@ -30,6 +30,8 @@ const (
 	maxWaiting = 400
 	// shutdownLimit bounds the answers to requests that wait for the end of the term.
 	shutdownLimit = time.Second
+	// answersIn bounds the time in which a client takes an answer.
+	answersIn = 10 * time.Second
 )
 
 // web is the server of a command with --listen, and its exchange with the other candidates. Without
@@ -173,7 +175,7 @@ func (w *web) serve(logger *slog.Logger, healthy func(*http.Request) error) {
 	all := connections{most: maxConnections}
 	w.server = &http.Server{
 		Handler: withoutBodies(mux), ErrorLog: slowLog(logger, "--listen"), MaxHeaderBytes: 16 << 10,
-		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second,
+		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: answersIn,
 		IdleTimeout: time.Minute,
 		ConnState:   all.changed,
 	}

@@ -8,10 +8,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold/internal/testkit/testserver"
@@ -107,7 +109,7 @@ func TestAFloodOfConnections(t *testing.T) {
 		_, _ = io.WriteString(c, "POST /leader HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n") // may be closed
 	}
 	s.answers(t, "http://"+addr+"/healthz", 200)
-	require.Less(t, time.Since(began), 8*time.Second, "it has waited for their bodies, 10 s")
+	require.Less(t, time.Since(began), 8*time.Second, "it has waited for their bodies")
 	s.answers(t, "http://"+addr+"/leader", 200)
 }
 
@@ -153,6 +155,30 @@ func TestARequestThatNeverEnds(t *testing.T) {
 		require.NoError(t, err, "%s: the connection stays open", request)
 		require.True(t, strings.HasPrefix(string(got), answer), "%s: %q", request, got)
 	}
+}
+
+// A client that asks on and on and reads no answer is given up.
+func TestAClientThatReadsNoAnswer(t *testing.T) {
+	t.Parallel()
+	p, addr, admin := newPlace(t), testserver.FreeAddr(t), testserver.FreeAddr(t)
+	ready(t, p.command("elect", "--listen", addr, "--admin", admin, p.url, "--", "sh", "-c", "echo ready; exec sleep 600"))
+	var all sync.WaitGroup
+	for _, at := range []string{addr, admin} {
+		all.Go(func() {
+			c, err := net.Dial("tcp", at)
+			if !assert.NoError(t, err) {
+				return
+			}
+			defer c.Close()
+			assert.NoError(t, c.SetWriteDeadline(time.Now().Add(hangs)))
+			requests := []byte(strings.Repeat("GET /x HTTP/1.1\r\nHost: x\r\n\r\n", 1000))
+			for err == nil {
+				_, err = c.Write(requests)
+			}
+			assert.NotErrorIs(t, err, os.ErrDeadlineExceeded, at)
+		})
+	}
+	all.Wait()
 }
 
 // A server that has no file left for another connection tries again and again, and says so once.
