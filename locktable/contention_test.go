@@ -125,6 +125,8 @@ func TestManyLeaveAtOnce(t *testing.T) {
 	})
 }
 
+var errUnderWay = fmt.Errorf("%w: a write of the object is under way", leasehold.ErrConflict)
+
 // busy is a store that says 409 to a write of the table while another one is under way.
 func busy() leasehold.Store {
 	var under atomic.Int32
@@ -133,7 +135,7 @@ func busy() leasehold.Store {
 			if r.Op == teststore.Update && r.Key == key {
 				defer under.Add(-1)
 				if under.Add(1) > 1 {
-					return leasehold.Object{}, fmt.Errorf("%w: a write of the object is under way", leasehold.ErrConflict)
+					return leasehold.Object{}, errUnderWay
 				}
 				time.Sleep(50 * time.Millisecond)
 			}
