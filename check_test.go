@@ -91,9 +91,7 @@ func TestCheckStoreFindsDroppedConditions(t *testing.T) {
 
 // checkThenPut refuses as it should, as long as nobody else writes at the same time.
 func checkThenPut(s leasehold.Store) *teststore.Store {
-	store := teststore.New(s, teststore.CheckThenPut)
-	store.Info = leasehold.Describe(s)
-	return store
+	return teststore.Known(s, teststore.CheckThenPut)
 }
 
 func TestCheckStoreFindsRaces(t *testing.T) {

@@ -1,7 +1,6 @@
 package leasehold_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -24,6 +23,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
 	"github.com/leasehold-go/leasehold/internal/testkit/testctx"
+	"github.com/leasehold-go/leasehold/internal/testkit/testlog"
 	"github.com/leasehold-go/leasehold/internal/testkit/teststore"
 )
 
@@ -703,8 +703,7 @@ func TestRunTellsThatTheStoreNeverAnswered(t *testing.T) {
 func TestRunWithReadOnlyCredentials(t *testing.T) {
 	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		denied := errors.New("access denied")
-		store := teststore.New(mem, nil)
-		store.Info = leasehold.Describe(mem)
+		store := teststore.Known(mem, nil)
 		store.Fail(errors.Join(leasehold.ErrPermanent, denied), teststore.Create)
 		_, err := newLock(t, store, quiet).Acquire(t.Context())
 		require.ErrorIs(t, err, denied, "Acquire ends at once")
@@ -817,24 +816,11 @@ func TestCheckDuringAReleaseThatHangs(t *testing.T) {
 // logged has f called while slog.Default writes to the result.
 func logged(t *testing.T, f func()) string {
 	t.Helper()
-	var mu sync.Mutex
-	var text bytes.Buffer
-	before := slog.Default()
-	defer slog.SetDefault(before)
-	slog.SetDefault(slog.New(slog.NewTextHandler(writer(func(p []byte) (int, error) {
-		mu.Lock()
-		defer mu.Unlock()
-		return text.Write(p)
-	}), nil)))
+	var text testlog.Buffer
+	testlog.Default(t, &text)
 	f()
-	mu.Lock()
-	defer mu.Unlock()
-	return text.String()
+	return text.Take()
 }
-
-type writer func(p []byte) (int, error)
-
-func (w writer) Write(p []byte) (int, error) { return w(p) }
 
 func TestFailuresAreTold(t *testing.T) {
 	away := errors.New("connection refused")

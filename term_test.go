@@ -2,7 +2,6 @@ package leasehold
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"runtime"
 	"sync/atomic"
@@ -19,36 +18,23 @@ import (
 	"github.com/leasehold-go/leasehold/internal/testkit/testctx"
 )
 
-// deaf is a store that carries a write out and gives no answer, as often as it is told to.
-type deaf struct {
-	Store
-	times int
-}
-
-func (s *deaf) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
-	got, err := s.Store.PutIfMatch(ctx, key, body, etag)
-	if s.times--; s.times >= 0 {
-		return "", errors.New("no answer")
-	}
-	return got, err
-}
-
 // A term remembers writes of unknown outcome until a later one is known to have landed, and no
 // longer.
 func TestUnconfirmedWritesAreSettledByTheNextThatLands(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &deaf{Store: NewMemStore()}
+		store := &mute{Store: NewMemStore()}
 		l, err := NewLock(store, "k", WithLogger(slog.New(slog.DiscardHandler)), WithManualRenewal())
 		require.NoError(t, err)
 		lease, err := l.TryAcquire(t.Context())
 		require.NoError(t, err)
 		for range 100 {
 			time.Sleep(time.Second)
-			store.times = 1
+			store.on = true
 			once, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 			require.Error(t, lease.Renew(once))
 			require.Len(t, lease.t.unconfirmed, 1)
 			cancel()
+			store.on = false
 			require.NoError(t, lease.Renew(t.Context()))
 			require.Empty(t, lease.t.unconfirmed)
 		}

@@ -340,7 +340,7 @@ var errDead = errors.New("crashed")
 
 func newMortal(s leasehold.Store) *mortal {
 	m := new(mortal)
-	m.Store = teststore.New(s, func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
+	m.Store = teststore.Known(s, func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
 		if m.dead.Load() {
 			return leasehold.Object{}, errDead
 		}
@@ -351,7 +351,6 @@ func newMortal(s leasehold.Store) *mortal {
 		}
 		return o, err
 	})
-	m.Info = leasehold.Describe(s)
 	return m
 }
 

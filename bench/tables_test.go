@@ -90,7 +90,7 @@ func workOf(crowd []candidate) (sum *report.TableWork) {
 func join(t *testing.T, p *place, key, lock string, s settings) *member {
 	dies := newMortal(leasehold.NewS3Store(p.client, p.bucket))
 	m := &member{name: lock, mortal: dies}
-	counted := teststore.New(dies, func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
+	counted := teststore.Known(dies, func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
 		switch {
 		case r.Key != key:
 		case r.Puts():
@@ -100,7 +100,6 @@ func join(t *testing.T, p *place, key, lock string, s settings) *member {
 		}
 		return r.Send(ctx)
 	})
-	counted.Info = dies.Info
 	var err error
 	m.table, err = locktable.New(counted, key, locktable.WithTTL(s.ttl), locktable.WithPollInterval(s.poll),
 		locktable.WithLogger(slog.New(slog.DiscardHandler)), locktable.WithObserver(m.work.observe))

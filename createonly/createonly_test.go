@@ -21,6 +21,7 @@ import (
 	"github.com/leasehold-go/leasehold/createonly"
 	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
 	"github.com/leasehold-go/leasehold/internal/testkit/testctx"
+	"github.com/leasehold-go/leasehold/internal/testkit/testlog"
 	"github.com/leasehold-go/leasehold/internal/testkit/testsize"
 	"github.com/leasehold-go/leasehold/storetest"
 )
@@ -347,9 +348,7 @@ func TestDeletesThatAreLeftUndoneAreTold(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var log bytes.Buffer
-			before := slog.Default()
-			slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
-			defer slog.SetDefault(before)
+			testlog.Default(t, &log)
 			b := newBucket()
 			etag := write(t, createonly.New(b.failing("delete", errReset)), 1, c.versions-1)[c.versions-1]
 			synctest.Wait() // for the sweeps, which log

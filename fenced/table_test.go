@@ -51,8 +51,7 @@ func TestTokensOfATable(t *testing.T) {
 		put := func(ctx context.Context, lease *locktable.Lease, body string) error {
 			return f.Put(ctx, lease.Token(), object, strings.NewReader(body))
 		}
-		connection := teststore.New(mem, nil)
-		connection.Info = leasehold.Describe(mem) // nothing needs to try the store
+		connection := teststore.Known(mem, nil) // nothing needs to try the store
 		a, _ := process(connection, "a")
 		b, endB := process(mem, "b")
 		first := lead(a)

@@ -350,20 +350,9 @@ func ambiguousWrites(t *testing.T, place func(*testing.T) func() *link) {
 	}
 }
 
-// skewed is a machine whose wall clock is wrong.
-type skewed struct {
-	clock.Clock
-	by time.Duration
-}
-
-func (c skewed) Now() clock.Reading {
-	now := c.Clock.Now()
-	now.Wall += c.by
-	return now
-}
-
+// withSkew makes the wall clock of the machine wrong.
 func withSkew(d time.Duration) leasehold.Option {
-	return testopt.WithClock(skewed{clock.System, d})
+	return testopt.WithClock(testopt.Clock(func(now *clock.Reading) { now.Wall += d }))
 }
 
 // The wall clocks of holder and candidate are an hour apart, in either direction. The candidate

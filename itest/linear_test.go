@@ -444,8 +444,7 @@ func linearizableLock(t *testing.T, server string, open opened) {
 // lockClient acquires a lock again and again, and then renews, releases or abandons it.
 func lockClient(t *testing.T, h *history, c int, store leasehold.Store, key string, random *rand.Rand) {
 	ctx := context.Background()
-	counted := teststore.New(store, nil)
-	counted.Info = leasehold.Describe(store)
+	counted := teststore.Known(store, nil)
 	writes := func() int { return counted.Sent(teststore.Puts...) }
 	start := func() *leasehold.Lock {
 		lock, err := leasehold.NewLock(counted, key, leasehold.WithTTL(time.Second), leasehold.WithManualRenewal())

@@ -21,6 +21,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/testkit/fakes3"
+	"github.com/leasehold-go/leasehold/internal/testkit/testlog"
 	"github.com/leasehold-go/leasehold/internal/testkit/testopt"
 	"github.com/leasehold-go/leasehold/internal/testkit/testsize"
 	"github.com/leasehold-go/leasehold/internal/testkit/teststore"
@@ -424,23 +425,7 @@ func TestFollowersMayPollOnceATTL(t *testing.T) {
 
 // logged is a logger that keeps its lines. It becomes slog.Default.
 func logged(t *testing.T) func() string {
-	var mu sync.Mutex
-	var lines strings.Builder
-	old := slog.Default()
-	slog.SetDefault(slog.New(slog.NewTextHandler(writer(func(p []byte) (int, error) {
-		mu.Lock()
-		defer mu.Unlock()
-		return lines.Write(p)
-	}), nil)))
-	t.Cleanup(func() { slog.SetDefault(old) })
-	return func() string {
-		mu.Lock()
-		defer mu.Unlock()
-		defer lines.Reset()
-		return lines.String()
-	}
+	lines := new(testlog.Buffer)
+	testlog.Default(t, lines)
+	return lines.Take
 }
-
-type writer func([]byte) (int, error)
-
-func (w writer) Write(p []byte) (int, error) { return w(p) }

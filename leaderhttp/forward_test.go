@@ -28,6 +28,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/testkit/faultproxy"
 	"github.com/leasehold-go/leasehold/internal/testkit/testctx"
+	"github.com/leasehold-go/leasehold/internal/testkit/testlog"
 	"github.com/leasehold-go/leasehold/internal/testkit/testopt"
 	"github.com/leasehold-go/leasehold/internal/testkit/testserver"
 	"github.com/leasehold-go/leasehold/internal/testkit/testsize"
@@ -56,7 +57,7 @@ func newReplica(t *testing.T, store leasehold.Store, url string, opts ...leaderh
 	r.answer(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "done") })
 	mux := http.NewServeMux()
 	r.server = httptest.NewUnstartedServer(mux)
-	r.server.Config.ErrorLog = log.New(writer(func(line []byte) (int, error) {
+	r.server.Config.ErrorLog = log.New(testlog.Writer(func(line []byte) (int, error) {
 		if bytes.Contains(line, []byte("panic serving")) {
 			t.Errorf("%s", line)
 		}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -18,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/testkit/testlog"
 	"github.com/leasehold-go/leasehold/internal/testkit/testopt"
 	"github.com/leasehold-go/leasehold/internal/testkit/teststore"
 	"github.com/leasehold-go/leasehold/leaderhttp"
@@ -170,13 +170,11 @@ func ask(h http.Handler, method, target string, header http.Header) *httptest.Re
 // A logger that blocks holds up the callback that logs, and no request.
 func TestAWarningThatNobodyReads(t *testing.T) {
 	reached, read := make(chan bool), make(chan bool)
-	old := slog.Default()
-	defer slog.SetDefault(old)
-	slog.SetDefault(slog.New(slog.NewTextHandler(writer(func(p []byte) (int, error) {
+	testlog.Default(t, testlog.Writer(func(p []byte) (int, error) {
 		reached <- true
 		<-read
 		return len(p), nil
-	}), nil)))
+	}))
 	store := leasehold.NewMemStore()
 	lock, err := leasehold.NewLock(store, key, quiet())
 	require.NoError(t, err)

@@ -18,55 +18,32 @@ import (
 	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
 	"github.com/leasehold-go/leasehold/internal/testkit/testctx"
 	"github.com/leasehold-go/leasehold/internal/testkit/testsize"
+	"github.com/leasehold-go/leasehold/internal/testkit/teststore"
 	"github.com/leasehold-go/leasehold/locktable"
 )
 
-// distant is a store whose requests take a while, and that carries out so many writes of an object
-// in a second, if it has a limit.
-type distant struct {
-	leasehold.Store
-	takes time.Duration
-	limit time.Duration // between two writes of an object; 0: none
-
-	mu    sync.Mutex
-	wrote map[string]time.Time
-}
-
 var errTooMany = errors.New("429 Too Many Requests")
 
-func (*distant) Describe() leasehold.StoreInfo { return leasehold.Describe(leasehold.NewMemStore()) }
-
-func (d *distant) Get(ctx context.Context, k string) (leasehold.Object, error) {
-	time.Sleep(d.takes / 2)
-	defer time.Sleep(d.takes / 2)
-	return d.Store.Get(ctx, k)
-}
-
-func (d *distant) refuses(k string) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.limit > 0 && time.Since(d.wrote[k]) < d.limit {
-		return true
-	}
-	if d.wrote == nil {
-		d.wrote = make(map[string]time.Time)
-	}
-	d.wrote[k] = time.Now()
-	return false
-}
-
-func (d *distant) PutIfMatch(ctx context.Context, k string, body []byte, etag string) (string, error) {
-	time.Sleep(d.takes / 2)
-	defer time.Sleep(d.takes / 2)
-	if d.refuses(k) {
-		return "", errTooMany
-	}
-	return d.Store.PutIfMatch(ctx, k, body, etag)
-}
-
-func (d *distant) PutIfNoneMatch(ctx context.Context, k string, body []byte) (string, error) {
-	time.Sleep(d.takes)
-	return d.Store.PutIfNoneMatch(ctx, k, body)
+// distant is a store whose requests take a while, and that carries out one write of an object in
+// so long, if it has a limit.
+func distant(limit time.Duration) leasehold.Store {
+	const takes = 100 * time.Millisecond
+	var mu sync.Mutex
+	wrote := make(map[string]time.Time)
+	return teststore.Known(leasehold.NewMemStore(),
+		func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
+			time.Sleep(takes / 2)
+			defer time.Sleep(takes / 2)
+			if r.Op == teststore.Update && limit > 0 {
+				mu.Lock()
+				defer mu.Unlock()
+				if time.Since(wrote[r.Key]) < limit {
+					return leasehold.Object{}, errTooMany
+				}
+				wrote[r.Key] = time.Now()
+			}
+			return r.Send(ctx)
+		})
 }
 
 // To lose a race is no failure, however many there are: in a crowd that writes all the time, nobody
@@ -81,7 +58,7 @@ func TestACrowdThatWritesAllTheTime(t *testing.T) {
 		{"one write a second", testsize.Pick(6, 16), time.Second},
 	} {
 		bubble.Run(t, c.name, func(t *testing.T) {
-			store := &distant{Store: leasehold.NewMemStore(), takes: 100 * time.Millisecond, limit: c.limit}
+			store := distant(c.limit)
 			var lost, cycles atomic.Int64
 			var quiet []*locktable.Lease
 			var members []*member
@@ -127,7 +104,7 @@ func TestACrowdThatWritesAllTheTime(t *testing.T) {
 // stays.
 func TestManyLeaveAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &distant{Store: leasehold.NewMemStore(), takes: 100 * time.Millisecond}
+		store := distant(0)
 		var members []*member
 		for i := range 48 {
 			m := start(t, store)
@@ -148,31 +125,29 @@ func TestManyLeaveAtOnce(t *testing.T) {
 	})
 }
 
+var errUnderWay = fmt.Errorf("%w: a write of the object is under way", leasehold.ErrConflict)
+
 // busy is a store that says 409 to a write of the table while another one is under way.
-type busy struct {
-	leasehold.Store
-	under atomic.Int32
-}
-
-func (*busy) Describe() leasehold.StoreInfo { return leasehold.Describe(leasehold.NewMemStore()) }
-
-func (b *busy) PutIfMatch(ctx context.Context, k string, body []byte, etag string) (string, error) {
-	if k != key {
-		return b.Store.PutIfMatch(ctx, k, body, etag)
-	}
-	defer b.under.Add(-1)
-	if b.under.Add(1) > 1 {
-		return "", fmt.Errorf("%w: a write of the object is under way", leasehold.ErrConflict)
-	}
-	time.Sleep(50 * time.Millisecond)
-	return b.Store.PutIfMatch(ctx, k, body, etag)
+func busy() leasehold.Store {
+	var under atomic.Int32
+	return teststore.Known(leasehold.NewMemStore(),
+		func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
+			if r.Op == teststore.Update && r.Key == key {
+				defer under.Add(-1)
+				if under.Add(1) > 1 {
+					return leasehold.Object{}, errUnderWay
+				}
+				time.Sleep(50 * time.Millisecond)
+			}
+			return r.Send(ctx)
+		})
 }
 
 // Who does not wait for others still gets a lock that is free, though the write is refused because
 // another is under way.
 func TestTryAcquireMeetsOtherWriters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &busy{Store: leasehold.NewMemStore()}
+		store := busy()
 		var members []*member
 		for range 6 {
 			m := start(t, store)

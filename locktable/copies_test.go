@@ -17,6 +17,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/membership"
 	"github.com/leasehold-go/leasehold/internal/tables"
 	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
+	"github.com/leasehold-go/leasehold/internal/testkit/teststore"
 )
 
 // copies are two processes that act under one term of one member, as a machine and a copy of it do
@@ -101,21 +102,6 @@ func TestTwoCopiesOfAMachine(t *testing.T) {
 	})
 }
 
-// failsOnce is a store that fails the next write of the table, if it is told to.
-type failsOnce struct {
-	leasehold.Store
-	fails atomic.Bool
-}
-
-func (f *failsOnce) Describe() leasehold.StoreInfo { return leasehold.Describe(f.Store) }
-
-func (f *failsOnce) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
-	if key == "t" && f.fails.Swap(false) {
-		return "", errors.New("later")
-	}
-	return f.Store.PutIfMatch(ctx, key, body, etag)
-}
-
 // What a copy has left behind goes after two TTLs, because its lease has run out by then, also if
 // the first write fails, and if the row comes with an older version of the table.
 func TestRowsOfACopyThatIsGone(t *testing.T) {
@@ -125,7 +111,14 @@ func TestRowsOfACopyThatIsGone(t *testing.T) {
 }
 
 func testRowsOfACopyThatIsGone(t *testing.T, restored bool) {
-	store := &failsOnce{Store: leasehold.NewMemStore()}
+	var fails atomic.Bool // the next write of the table
+	store := teststore.Known(leasehold.NewMemStore(),
+		func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
+			if r.Op == teststore.Update && r.Key == "t" && fails.Swap(false) {
+				return leasehold.Object{}, errors.New("later")
+			}
+			return r.Send(ctx)
+		})
 	a, _, lease, _, end := copies(t, store)
 	defer end()
 	_, err := a.Lock("warm").Acquire(t.Context())
@@ -148,7 +141,7 @@ func testRowsOfACopyThatIsGone(t *testing.T, restored bool) {
 	_, err = store.PutIfMatch(t.Context(), "t", tab.Encode(), obj.ETag)
 	require.NoError(t, err)
 	asked := time.Now()
-	time.AfterFunc(10*time.Second, func() { store.fails.Store(true) })
+	time.AfterFunc(10*time.Second, func() { fails.Store(true) })
 	next, err := a.Lock("x").Acquire(t.Context())
 	require.NoError(t, err)
 	require.True(t, next.Valid())

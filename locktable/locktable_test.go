@@ -17,6 +17,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/testkit/testctx"
+	"github.com/leasehold-go/leasehold/internal/testkit/teststore"
 	"github.com/leasehold-go/leasehold/locktable"
 )
 
@@ -24,18 +25,27 @@ const key = "tables/test"
 
 var silent = slog.New(slog.DiscardHandler)
 
+// through is a store that is before another one, which is its Store.
+type through = teststore.Store
+
 // counting counts requests, and lets a test change them.
 type counting struct {
-	leasehold.Store
+	*through
 	instant  bool // answers take no time
 	mu       sync.Mutex
 	requests map[string]int
 	before   func(op, key string) error // the request fails with this, and is not carried out
-	after    func(op, key string) error // it fails with this, although it was carried out
+	after    func(op, key string) error // a write fails with this, although it was carried out
 }
 
-func newCounting() *counting {
-	return &counting{Store: leasehold.NewMemStore(), requests: make(map[string]int)}
+func newCounting() *counting { return alone(leasehold.NewMemStore()) }
+
+// alone is a store with faults of its own for one member.
+func alone(store leasehold.Store) *counting {
+	c := &counting{requests: make(map[string]int)}
+	c.through = teststore.New(store, c.answer)
+	c.Info = leasehold.StoreInfo{MinTTL: time.Millisecond, Conditional: true} // nothing needs to try it
+	return c
 }
 
 // onStore runs a test in virtual time, on a store of its own.
@@ -44,23 +54,31 @@ func onStore(t *testing.T, f func(t *testing.T, store *counting)) {
 	synctest.Test(t, func(t *testing.T) { f(t, newCounting()) })
 }
 
-// Describe says that nothing needs to try it.
-func (*counting) Describe() leasehold.StoreInfo {
-	return leasehold.StoreInfo{MinTTL: time.Millisecond, Conditional: true}
-}
-
-func (c *counting) note(op, of string) error {
+func (c *counting) answer(ctx context.Context, r teststore.Request) (o leasehold.Object, err error) {
+	op := string(r.Op)
+	if r.Puts() {
+		op = "put"
+	}
 	if !c.instant {
 		time.Sleep(5 * time.Millisecond) // in virtual time
 	}
 	c.mu.Lock()
-	c.requests[op+" "+of]++
+	c.requests[op+" "+r.Key]++
 	before := c.before
 	c.mu.Unlock()
 	if before != nil {
-		return before(op, of)
+		if err := before(op, r.Key); err != nil {
+			return o, err
+		}
 	}
-	return nil
+	o, err = r.Send(ctx)
+	c.mu.Lock()
+	after := c.after
+	c.mu.Unlock()
+	if r.Puts() && err == nil && after != nil {
+		err = after(op, r.Key)
+	}
+	return o, err
 }
 
 // set changes before and after.
@@ -68,17 +86,6 @@ func (c *counting) set(before, after func(op, key string) error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.before, c.after = before, after
-}
-
-// reply is the error of a write that was carried out.
-func (c *counting) reply(op, of string, err error) error {
-	c.mu.Lock()
-	after := c.after
-	c.mu.Unlock()
-	if err == nil && after != nil {
-		return after(op, of)
-	}
-	return err
 }
 
 // forget begins to count anew.
@@ -96,34 +103,16 @@ func (c *counting) countOf(op, key string) int {
 	return c.requests[op+" "+key]
 }
 
-func (c *counting) Get(ctx context.Context, k string) (leasehold.Object, error) {
-	if err := c.note("get", k); err != nil {
-		return leasehold.Object{}, err
+// looks is how often members' objects were read.
+func (c *counting) looks() (n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for of, times := range c.requests {
+		if strings.HasPrefix(of, "get "+key+".members/") {
+			n += times
+		}
 	}
-	return c.Store.Get(ctx, k)
-}
-
-func (c *counting) PutIfMatch(ctx context.Context, k string, body []byte, etag string) (string, error) {
-	if err := c.note("put", k); err != nil {
-		return "", err
-	}
-	etag, err := c.Store.PutIfMatch(ctx, k, body, etag)
-	return etag, c.reply("put", k, err)
-}
-
-func (c *counting) PutIfNoneMatch(ctx context.Context, k string, body []byte) (string, error) {
-	if err := c.note("put", k); err != nil {
-		return "", err
-	}
-	etag, err := c.Store.PutIfNoneMatch(ctx, k, body)
-	return etag, c.reply("put", k, err)
-}
-
-func (c *counting) DeleteIfMatch(ctx context.Context, k, etag string) error {
-	if err := c.note("delete", k); err != nil {
-		return err
-	}
-	return c.Store.DeleteIfMatch(ctx, k, etag)
+	return n
 }
 
 // member is one process that runs a table.
@@ -529,7 +518,7 @@ func TestForgottenLease(t *testing.T) {
 // is one read in a few TTLs.
 func TestReads(t *testing.T) {
 	onStore(t, func(t *testing.T, store *counting) {
-		holder, idle := start(t, store), &counting{Store: store, requests: make(map[string]int)}
+		holder, idle := start(t, store), alone(store)
 		acquire(t, holder.All(holder.Lock("x"), holder.Lock("y")))
 		b := start(t, idle)
 		for _, name := range []string{"x", "y", "x"} {
@@ -578,14 +567,7 @@ func TestACrowd(t *testing.T) {
 		}
 		all.Wait()
 		took := time.Since(began)
-		store.mu.Lock()
-		defer store.mu.Unlock()
-		looks := 0
-		for of, n := range store.requests {
-			if strings.HasPrefix(of, "get "+key+".members/") {
-				looks += n
-			}
-		}
+		looks := store.looks()
 		t.Logf("%d hand-overs in %v: %v", 3*rounds, took, store.requests)
 		require.LessOrEqual(t, looks, 6*(2+int(took/(2*time.Second))), "each looks at each other once per poll "+
 			"interval at most")
@@ -593,24 +575,18 @@ func TestACrowd(t *testing.T) {
 	})
 }
 
-// slowReplies keeps the replies to reads back for a while.
-type slowReplies struct{ leasehold.Store }
-
-func (slowReplies) Describe() leasehold.StoreInfo {
-	return leasehold.StoreInfo{MinTTL: time.Millisecond, Conditional: true}
-}
-
-func (s slowReplies) Get(ctx context.Context, k string) (leasehold.Object, error) {
-	obj, err := s.Store.Get(ctx, k)
-	time.Sleep(100 * time.Millisecond)
-	return obj, err
-}
-
 func TestAWakeUpDuringAReadIsNotLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store, waiting := newCounting(), newCounting()
-		waiting.Store = store
-		a, b := start(t, store), start(t, slowReplies{waiting})
+		store := newCounting()
+		waiting := alone(store)
+		slow := teststore.Known(waiting, func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
+			obj, err := r.Send(ctx)
+			if r.Op == teststore.Get {
+				time.Sleep(100 * time.Millisecond) // the reply
+			}
+			return obj, err
+		})
+		a, b := start(t, store), start(t, slow)
 		held := acquire(t, a.Lock("x"))
 		granted := make(chan time.Time, 1)
 		go func() {
@@ -633,8 +609,8 @@ func TestAWakeUpDuringAReadIsNotLost(t *testing.T) {
 // poll interval.
 func TestForgedWakeUps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store, waiting := newCounting(), newCounting()
-		waiting.Store = store
+		store := newCounting()
+		waiting := alone(store)
 		a, b := start(t, store), start(t, waiting)
 		acquire(t, a.Lock("x"))
 		go func() { _, _ = b.Lock("x").Acquire(t.Context()) }()

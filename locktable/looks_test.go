@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"runtime"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,26 +18,13 @@ import (
 	"github.com/leasehold-go/leasehold/locktable"
 )
 
-// wrong is a clock of which the wall clock is ahead.
-type wrong struct {
-	clock.Clock
-	by *atomic.Int64
-}
-
-func (c wrong) Now() clock.Reading {
-	r := c.Clock.Now()
-	r.Wall += time.Duration(c.by.Load())
-	return r
-}
-
 // The log names a member whose clock is ahead, once. Nobody's health depends on it.
 func TestTheLogTellsWhoseClockIsAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := leasehold.NewMemStore()
-		var by atomic.Int64
-		by.Store(int64(time.Minute))
+		wrong := testopt.Clock(func(now *clock.Reading) { now.Wall += time.Minute })
 		var log bytes.Buffer
-		ahead := start(t, store, testopt.WithTableClock(wrong{clock.System, &by}))
+		ahead := start(t, store, testopt.WithTableClock(wrong))
 		right := start(t, store, locktable.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
 		lease := acquire(t, ahead.Lock("x"))
 		acquire(t, right.Lock("y"))

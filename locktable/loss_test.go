@@ -1,11 +1,9 @@
 package locktable_test
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
 	"math"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -15,63 +13,27 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/clock"
+	"github.com/leasehold-go/leasehold/internal/testkit/testlog"
 	"github.com/leasehold-go/leasehold/internal/testkit/testopt"
+	"github.com/leasehold-go/leasehold/internal/testkit/teststore"
 	"github.com/leasehold-go/leasehold/locktable"
 )
 
 // mute is the network of one process. When it is cut, a request waits for its deadline, as it does
 // when its packets are dropped.
-type mute struct {
-	leasehold.Store
-	cut atomic.Bool
-}
-
-func (m *mute) Describe() leasehold.StoreInfo { return leasehold.Describe(m.Store) }
-
-func (m *mute) wait(ctx context.Context) error {
-	if m.cut.Load() {
-		<-ctx.Done()
-	}
-	return ctx.Err()
-}
-
-func (m *mute) Get(ctx context.Context, k string) (leasehold.Object, error) {
-	if err := m.wait(ctx); err != nil {
-		return leasehold.Object{}, err
-	}
-	return m.Store.Get(ctx, k)
-}
-
-func (m *mute) PutIfMatch(ctx context.Context, k string, body []byte, etag string) (string, error) {
-	if err := m.wait(ctx); err != nil {
-		return "", err
-	}
-	return m.Store.PutIfMatch(ctx, k, body, etag)
-}
-
-func (m *mute) PutIfNoneMatch(ctx context.Context, k string, body []byte) (string, error) {
-	if err := m.wait(ctx); err != nil {
-		return "", err
-	}
-	return m.Store.PutIfNoneMatch(ctx, k, body)
-}
-
-// logOf is a log of records of level ERROR.
-type logOf struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *logOf) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *logOf) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
+func mute(s leasehold.Store) (net leasehold.Store, cut *atomic.Bool) {
+	cut = new(atomic.Bool)
+	return teststore.Known(s, func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
+		if r.Op != teststore.Delete {
+			if cut.Load() {
+				<-ctx.Done()
+			}
+			if err := ctx.Err(); err != nil {
+				return leasehold.Object{}, err
+			}
+		}
+		return r.Send(ctx)
+	}), cut
 }
 
 // The log and Check say that a function still runs after the loss of its lease if one does, and
@@ -102,7 +64,8 @@ func TestOnlyAFunctionThatStillRunsIsReported(t *testing.T) {
 // testReports loses a term that has begun here, or that goes on from a handle.
 func testReports(t *testing.T, after, margin time.Duration, do, goesOn bool) {
 	store := newCounting()
-	a, net, log := start(t, store), &mute{Store: store}, &logOf{}
+	a, log := start(t, store), &testlog.Buffer{}
+	net, cut := mute(store)
 	acquire(t, a.Lock("other"))
 	opts := []locktable.Option{
 		locktable.WithSafetyMargin(margin),
@@ -129,7 +92,7 @@ func testReports(t *testing.T, after, margin time.Duration, do, goesOn bool) {
 		}()
 	}
 	time.Sleep(after)
-	net.cut.Store(true)
+	cut.Store(true)
 	<-lease.Context().Done()
 	require.ErrorIs(t, context.Cause(lease.Context()), leasehold.ErrLost)
 	reported := false
@@ -141,7 +104,7 @@ func testReports(t *testing.T, after, margin time.Duration, do, goesOn bool) {
 		}
 	}
 	close(end)
-	net.cut.Store(false)
+	cut.Store(false)
 	require.Equal(t, do, reported, "by Check")
 	if do {
 		require.Contains(t, log.String(), "function still runs after lease")
@@ -178,34 +141,21 @@ func TestHealingWaitsForTheMargin(t *testing.T) {
 	})
 }
 
-// leaping is a clock that leaps ahead for good at one of its readings, as after a suspend.
-type leaping struct {
-	clock.Clock
-	left atomic.Int64 // readings until then; none if it is negative
-}
-
-func (c *leaping) Now() clock.Reading {
-	r := c.Clock.Now()
-	if c.left.Load() >= 0 && c.left.Add(-1) < 0 {
-		c.left.Store(math.MinInt64)
-	}
-	if c.left.Load() == math.MinInt64 {
-		r.Boot += ttl
-	}
-	return r
-}
-
 // Whichever look at the clock shows first that a lease has run out, the member takes a new term
 // when the safety margin has passed, and can be ended.
 func TestALeaseThatRunsOutAtAnyMoment(t *testing.T) {
 	for n, leapt := 0, true; leapt; n++ {
 		synctest.Test(t, func(t *testing.T) {
-			c := &leaping{Clock: clock.System}
-			c.left.Store(-1)
-			m := start(t, newCounting(), testopt.WithTableClock(c))
+			var left atomic.Int64 // readings until the clock leaps ahead for good, as after a suspend
+			left.Store(math.MaxInt64)
+			m := start(t, newCounting(), testopt.WithTableClock(testopt.Clock(func(now *clock.Reading) {
+				if left.Add(-1) < 0 {
+					now.Boot += ttl
+				}
+			})))
 			lease := acquire(t, m.Lock("x"))
 			time.Sleep(2 * ttl)
-			c.left.Store(int64(n))
+			left.Store(int64(n))
 			began := time.Now()
 			next, err := m.Lock("y").Acquire(t.Context()) // the committer looks at once
 			switch {
@@ -214,7 +164,7 @@ func TestALeaseThatRunsOutAtAnyMoment(t *testing.T) {
 			case !lease.Valid() && next.Valid(): // in this order: under the next term
 				require.GreaterOrEqual(t, time.Since(began), ttl/5, "reading %d: the margin has not passed", n)
 			}
-			if leapt = c.left.Load() < 0; !leapt { // the write needs fewer readings
+			if leapt = left.Load() < 0; !leapt { // the write needs fewer readings
 				require.Greater(t, n, 40)
 				return
 			}

@@ -16,11 +16,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/internal/tables"
 	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
 	"github.com/leasehold-go/leasehold/internal/testkit/testctx"
 	"github.com/leasehold-go/leasehold/internal/testkit/testopt"
+	"github.com/leasehold-go/leasehold/internal/testkit/teststore"
 	"github.com/leasehold-go/leasehold/locktable"
 )
 
@@ -35,11 +35,6 @@ func onKey(op, object string, err error) func(op, of string) error {
 		}
 		return nil
 	}
-}
-
-// alone is a store with faults of its own for one member.
-func alone(store leasehold.Store) *counting {
-	return &counting{Store: store, requests: make(map[string]int)}
 }
 
 // A member that cannot write the table goes on trying. It keeps what nobody waits for, and does not
@@ -347,27 +342,13 @@ func TestTheEndOfEachLeaseIsTold(t *testing.T) {
 	})
 }
 
-// stopped is the clock of a process that was stopped: its timers fire later than its clock says.
-type stopped struct {
-	clock.Clock
-	asleep atomic.Int64
-}
-
-func (c *stopped) Now() clock.Reading {
-	now, asleep := c.Clock.Now(), time.Duration(c.asleep.Load())
-	now.Mono += asleep
-	now.Wall += asleep
-	now.Boot = now.Mono
-	return now
-}
-
 // No function begins under a lease whose term has run out while the process was stopped.
 func TestDoAfterAStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := &stopped{Clock: clock.System}
-		a := start(t, newCounting(), testopt.WithTableClock(c))
+		var asleep atomic.Int64
+		a := start(t, newCounting(), testopt.WithTableClock(testopt.Stopped(&asleep)))
 		lease := acquire(t, a.Lock("x"))
-		c.asleep.Store(int64(time.Hour))
+		asleep.Store(int64(time.Hour))
 		err := lease.Do(t.Context(), func(context.Context, *locktable.Lease) error {
 			t.Error("it runs")
 			return nil
@@ -445,31 +426,21 @@ func TestLooksAtOnce(t *testing.T) {
 		for range 12 {
 			acquire(t, start(t, store).Shared("x"))
 		}
-		waiting := alone(store)
 		var under, most atomic.Int64
-		m := start(t, &slowLooks{Store: waiting, under: &under, most: &most})
+		m := start(t, teststore.Known(alone(store),
+			func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
+				if r.Op == teststore.Get && r.Key != key {
+					n := under.Add(1)
+					defer under.Add(-1)
+					most.Store(max(most.Load(), n))
+					time.Sleep(time.Second)
+				}
+				return r.Send(ctx)
+			}))
 		go func() { _, _ = m.Lock("x").Acquire(soon(t)) }()
 		time.Sleep(2 * ttl)
 		require.EqualValues(t, 4, most.Load())
 	})
-}
-
-// slowLooks counts how many reads of members' objects are under way.
-type slowLooks struct {
-	leasehold.Store
-	under, most *atomic.Int64
-}
-
-func (s *slowLooks) Describe() leasehold.StoreInfo { return leasehold.Describe(s.Store) }
-
-func (s *slowLooks) Get(ctx context.Context, k string) (leasehold.Object, error) {
-	if k != key {
-		n := s.under.Add(1)
-		defer s.under.Add(-1)
-		s.most.Store(max(s.most.Load(), n))
-		time.Sleep(time.Second)
-	}
-	return s.Store.Get(ctx, k)
 }
 
 // A dead member's object may be read, and not be written. It is looked at once per poll, and not as
@@ -507,44 +478,30 @@ func TestMembersThatMayNotBeRead(t *testing.T) {
 	onStore(t, func(t *testing.T, store *counting) {
 		const members = 6
 		for i := range members {
-			m := start(t, &private{counting: store})
+			m := start(t, private(store))
 			acquire(t, m.Lock(fmt.Sprint(i)))
 		}
 		time.Sleep(20 * ttl)
 		store.forget()
 		const ttls = 20
 		time.Sleep(ttls * ttl)
-		store.mu.Lock()
-		defer store.mu.Unlock()
-		looks := 0
-		for of, n := range store.requests {
-			if strings.HasPrefix(of, "get "+key+".members/") {
-				looks += n
-			}
-		}
-		require.Less(t, looks, members*(members-1)*ttls*3/2)
+		require.Less(t, store.looks(), members*(members-1)*ttls*3/2)
 	})
 }
 
 // private is a store that shows a process no member's object but the one that it has written.
-type private struct {
-	*counting
-	own atomic.Pointer[string]
-}
-
-func (p *private) Get(ctx context.Context, k string) (leasehold.Object, error) {
-	o, err := p.counting.Get(ctx, k)
-	if own := p.own.Load(); own != nil && k != *own && k != key {
-		return leasehold.Object{}, errDenied
-	}
-	return o, err
-}
-
-func (p *private) PutIfNoneMatch(ctx context.Context, k string, body []byte) (string, error) {
-	if k != key {
-		p.own.CompareAndSwap(nil, &k)
-	}
-	return p.counting.PutIfNoneMatch(ctx, k, body)
+func private(store leasehold.Store) leasehold.Store {
+	var own atomic.Pointer[string]
+	return teststore.Known(store, func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
+		if r.Op == teststore.Create && r.Key != key {
+			own.CompareAndSwap(nil, &r.Key)
+		}
+		o, err := r.Send(ctx)
+		if own := own.Load(); r.Op == teststore.Get && own != nil && r.Key != *own && r.Key != key {
+			return leasehold.Object{}, errDenied
+		}
+		return o, err
+	})
 }
 
 // A server says of each write that another is under way. Whoever does not wait is told after two

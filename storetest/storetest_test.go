@@ -354,9 +354,7 @@ func TestBrokenStoresFail(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					store := testopt.NewMemStore(false, true)
 					if c.broken != nil {
-						broken := teststore.New(store, c.broken())
-						broken.Info = leasehold.Describe(store)
-						store = broken
+						store = teststore.Known(store, c.broken())
 					}
 					if err := check.run(t.Context(), store, t.Logf); err != nil {
 						failed = append(failed, check.name)

@@ -13,7 +13,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -21,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/testkit/testlog"
 	"github.com/leasehold-go/leasehold/internal/testkit/testserver"
 )
 
@@ -174,28 +174,10 @@ func (r result) succeeds(t testing.TB) {
 // started is a run of the program that goes on.
 type started struct {
 	*exec.Cmd
-	stderr said
+	stderr testlog.Buffer
 	out    io.Reader
 	ended  chan struct{} // closed when it has ended
 	err    error         // then
-}
-
-// said is what a command that may still run has written.
-type said struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (s *said) Write(b []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.Write(b)
-}
-
-func (s *said) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.String()
 }
 
 // start starts a command, and kills it after the test if it still runs.

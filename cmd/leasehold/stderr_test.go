@@ -3,26 +3,24 @@ package main
 import (
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/leasehold-go/leasehold/internal/testkit/testlog"
 )
 
 // slowReader is a file that nobody reads until read is closed.
 type slowReader struct {
 	read chan struct{}
-	mu   sync.Mutex
-	text strings.Builder
+	testlog.Buffer
 }
 
 func (r *slowReader) Write(line []byte) (int, error) {
 	<-r.read
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.text.Write(line)
+	return r.Buffer.Write(line)
 }
 
 // Nobody waits for the reader. What is kept is whole and in order, and what is dropped is told.
@@ -49,7 +47,7 @@ func TestErrorLinesThatNobodyReads(t *testing.T) {
 
 		close(to.read)
 		synctest.Wait()
-		got := strings.Split(strings.TrimSpace(to.text.String()), "\n")
+		got := strings.Split(strings.TrimSpace(to.String()), "\n")
 		kept := len(got) - 1
 		require.Equal(t, 1+maxQueuedLines, kept)
 		for i, text := range got[:kept] {
@@ -58,6 +56,6 @@ func TestErrorLinesThatNobodyReads(t *testing.T) {
 		require.Equal(t, fmt.Sprintf("%d dropped", 1000-kept), got[kept])
 		fmt.Fprintln(l, "more")
 		l.flush()
-		require.True(t, strings.HasSuffix(to.text.String(), "dropped\nmore\n"))
+		require.True(t, strings.HasSuffix(to.String(), "dropped\nmore\n"))
 	})
 }

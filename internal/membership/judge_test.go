@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/internal/membership"
 	"github.com/leasehold-go/leasehold/internal/testkit/testopt"
 	"github.com/leasehold-go/leasehold/internal/testkit/teststore"
@@ -49,8 +48,7 @@ func bubble(t *testing.T, play func(s *scene)) {
 
 // through lets do answer the requests of the group, whose store is a known one.
 func (s *scene) through(with membership.Settings, do teststore.Do) *teststore.Store {
-	store := teststore.New(s.store, do)
-	store.Info = leasehold.Describe(s.store)
+	store := teststore.Known(s.store, do)
 	s.group = membership.NewGroup(store, with)
 	return store
 }
@@ -380,34 +378,21 @@ func TestWhenToLook(t *testing.T) {
 	})
 }
 
-// stopped is the clock of a process that was stopped, which has gone on.
-type stopped struct {
-	clock.Clock
-	asleep atomic.Int64
-}
-
-func (p *stopped) Now() clock.Reading {
-	now, asleep := p.Clock.Now(), time.Duration(p.asleep.Load())
-	now.Mono += asleep
-	now.Wall += asleep
-	now.Boot = now.Mono
-	return now
-}
-
 // What an answer shows was there when it was asked for. It says nothing of the time until it is
 // looked at.
 func TestAnAnswerThatIsOld(t *testing.T) {
 	bubble(t, func(s *scene) {
 		lease := s.term()
 		whole := s.get().Body
-		p := &stopped{Clock: clock.System}
+		var asleep atomic.Int64
+		p := testopt.Stopped(&asleep)
 		of := settings()
 		of.Clock, of.Options = p, []leasehold.Option{testopt.WithClock(p)}
 		var next atomic.Int64 // for how long the process is stopped after its next read
 		s.through(of, func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
 			obj, err := r.Send(ctx)
 			if r.Op == teststore.Get {
-				p.asleep.Add(next.Swap(0))
+				asleep.Add(next.Swap(0))
 			}
 			return obj, err
 		})

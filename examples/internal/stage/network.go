@@ -40,7 +40,7 @@ func (r Requests) String() string {
 // needs. The PUTs of the object with that key are counted apart, too.
 func NewNetwork(store leasehold.Store, takes time.Duration, object string) *Network {
 	n := new(Network)
-	n.Store = teststore.New(store, func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
+	n.Store = teststore.Known(store, func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
 		if n.cuts(r.Puts() && r.Key == object) { // it waits, as a request does when its packets are dropped
 			<-ctx.Done()
 			return leasehold.Object{}, ctx.Err()
@@ -48,7 +48,6 @@ func NewNetwork(store leasehold.Store, takes time.Duration, object string) *Netw
 		time.Sleep(takes)
 		return r.Send(ctx)
 	})
-	n.Info = leasehold.Describe(store)
 	return n
 }
 

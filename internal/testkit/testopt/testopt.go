@@ -3,6 +3,9 @@
 package testopt
 
 import (
+	"sync/atomic"
+	"time"
+
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/fenced"
 	"github.com/leasehold-go/leasehold/internal/clock"
@@ -21,6 +24,30 @@ func WithClock(c clock.Clock) leasehold.Option {
 // clock.System.
 func WithTableClock(c clock.Clock) locktable.Option {
 	return clock.TableOption.(func(clock.Clock, leasehold.Option) locktable.Option)(c, WithClock(c))
+}
+
+type changed struct {
+	clock.Clock
+	change func(*clock.Reading)
+}
+
+func (c changed) Now() clock.Reading {
+	now := c.Clock.Now()
+	c.change(&now)
+	return now
+}
+
+// Clock is clock.System with readings that change has changed. Its timers are right.
+func Clock(change func(*clock.Reading)) clock.Clock { return changed{clock.System, change} }
+
+// Stopped is the clock of a process in a bubble that was stopped for so long, and goes on: its
+// timers fire later than its readings say.
+func Stopped(asleep *atomic.Int64) clock.Clock {
+	return Clock(func(now *clock.Reading) {
+		now.Mono += time.Duration(asleep.Load())
+		now.Wall += time.Duration(asleep.Load())
+		now.Boot = now.Mono
+	})
 }
 
 // NewProcess makes the locks that get it belong to one process, which is not the process of all

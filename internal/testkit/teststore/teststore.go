@@ -113,6 +113,13 @@ func New(s leasehold.Store, do Do) *Store {
 	return &Store{Store: s, do: do, sent: map[Op]int{}, fails: map[Op]error{}}
 }
 
+// Known returns a store as New does, which reports about itself what s does.
+func Known(s leasehold.Store, do Do) *Store {
+	known := New(s, do)
+	known.Info = leasehold.Describe(s)
+	return known
+}
+
 // Overtaken returns a store on which another client always writes first, and has released the lock
 // again before the next read.
 func Overtaken(s leasehold.Store) *Store {

@@ -1,7 +1,6 @@
 package cloud
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -21,6 +20,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/place"
 	"github.com/leasehold-go/leasehold/internal/testkit/faultproxy"
+	"github.com/leasehold-go/leasehold/internal/testkit/testlog"
 	"github.com/leasehold-go/leasehold/internal/testkit/testserver"
 )
 
@@ -84,31 +84,13 @@ type outcome struct {
 	report      report
 }
 
-// buffer may be read while a process writes to it.
-type buffer struct {
-	mu  sync.Mutex
-	all bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.all.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.all.String()
-}
-
 // cloud is make cloud. If interrupt is not "", it is interrupted when it has printed that.
 func (s server) cloud(t *testing.T, url, interrupt string) (o outcome) {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "reports", "cloud.json")
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
 	cmd.Env = append(s.environ(url), "LEASEHOLD_CLOUD_REPORT="+name)
-	var out, stderr buffer
+	var out, stderr testlog.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &stderr
 	cmd.WaitDelay = time.Minute
 	require.NoError(t, cmd.Start())
