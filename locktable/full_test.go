@@ -83,7 +83,7 @@ func TestAFullTableWhoseMembersMayNotBeRead(t *testing.T) {
 		for i := range 5 {
 			acquire(t, full.Lock(name(i)))
 		}
-		m := start(t, &private{counting: store}, locktable.WithMaxSize(4<<10))
+		m := start(t, private(store), locktable.WithMaxSize(4<<10))
 		for range 3 {
 			began := time.Now()
 			_, err := m.All(m.Lock(name(5)), m.Lock(name(6)), m.Lock(name(7))).Acquire(soon(t))

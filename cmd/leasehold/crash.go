@@ -111,7 +111,7 @@ func releaseOrphan(ctx context.Context, note []byte) {
 
 // releaseInTime continues the term and ends it. The store refuses requests of the term that arrive
 // later. The TTL is the time that ctx has left. If the second of the two writes fails, the lock is
-// free a TTL of the lease after the first: nobody shortens for others what they must wait for.
+// free a TTL of the lease after the first, because a TTL that others wait out is never shortened.
 func (h handle) releaseInTime(ctx context.Context) error {
 	store, err := h.at.Open(ctx)
 	if err != nil {

@@ -140,8 +140,8 @@ func (h handle) tryResume(ctx context.Context, store *place.Store,
 	return lease, found, err
 }
 
-// readOnce is a store for an Inspect and one Resume, which begins with what Inspect has read, or with
-// its error.
+// readOnce is a store for an Inspect and one Resume, which begins with what Inspect has read, or
+// with its error.
 type readOnce struct {
 	leasehold.Store
 	object leasehold.Object
@@ -224,8 +224,8 @@ func (h handle) release(ctx context.Context, store *place.Store) (leasehold.Reco
 		if err == nil || ctx.Err() != nil || final(err) && !errors.Is(err, leasehold.ErrLost) {
 			return lease.Record(), err
 		}
-		// The store has failed for a TTL. Or between the two writes, hold has renewed the lease, or a
-		// candidate has taken the lock.
+		// The store has failed for a TTL. Or between the two writes, hold has renewed the lease, or
+		// a candidate has taken the lock.
 	}
 }
 

@@ -161,7 +161,8 @@ func TestARequestThatNeverEnds(t *testing.T) {
 func TestAClientThatReadsNoAnswer(t *testing.T) {
 	t.Parallel()
 	p, addr, admin := newPlace(t), testserver.FreeAddr(t), testserver.FreeAddr(t)
-	ready(t, p.command("elect", "--listen", addr, "--admin", admin, p.url, "--", "sh", "-c", "echo ready; exec sleep 600"))
+	ready(t, p.command("elect", "--listen", addr, "--admin", admin, p.url, "--", "sh", "-c",
+		"echo ready; exec sleep 600"))
 	var all sync.WaitGroup
 	for _, at := range []string{addr, admin} {
 		all.Go(func() {

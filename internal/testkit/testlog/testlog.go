@@ -1,4 +1,4 @@
-// Package testlog keeps what the code under test writes, for a test that reads it meanwhile.
+// Package testlog keeps what the code under test writes, for a test that reads it as it grows.
 package testlog
 
 import (
