@@ -17,6 +17,22 @@ import (
 	"github.com/leasehold-go/leasehold/locktable"
 )
 
+// wide returns the name of a lock, with so many digits.
+func wide(digits, i int) string { return fmt.Sprintf("%0*d", digits, i) }
+
+// fill acquires locks with names of so many digits until the table has no room for another.
+func fill(t *testing.T, m *member, digits int) {
+	t.Helper()
+	for i := 0; ; i++ {
+		lease, err := m.Lock(wide(digits, i)).Acquire(soon(t))
+		if err != nil {
+			require.ErrorIs(t, err, locktable.ErrFull)
+			return
+		}
+		t.Cleanup(func() { runtime.KeepAlive(lease) }) // one that nobody refers to is freed
+	}
+}
+
 // A table that is full of readers behind a writer is no dead end: the writer's release, which lets
 // all of them in, is not refused for its size.
 func TestAFullTableIsWorkedOff(t *testing.T) {
@@ -51,17 +67,8 @@ func TestATryOfAMemberThatCannotJoin(t *testing.T) {
 	onStore(t, func(t *testing.T, store *counting) {
 		size := locktable.WithMaxSize(4 << 10)
 		full := start(t, store, size)
-		var kept []*locktable.Lease
-		for _, name := range []string{strings.Repeat("l", 100), ""} { // the short names take what is left
-			for i := 0; ; i++ {
-				lease, err := full.Lock(fmt.Sprint(name, i)).Acquire(soon(t))
-				if err != nil {
-					require.ErrorIs(t, err, locktable.ErrFull)
-					break
-				}
-				kept = append(kept, lease)
-			}
-		}
+		fill(t, full, 100)
+		fill(t, full, 1) // what is left
 		b := start(t, store, size)
 		for range 6 {
 			began := time.Now()
@@ -70,7 +77,6 @@ func TestATryOfAMemberThatCannotJoin(t *testing.T) {
 			require.Less(t, time.Since(began), ttl/3)
 			time.Sleep(3 * time.Second)
 		}
-		runtime.KeepAlive(kept)
 	})
 }
 
@@ -79,14 +85,13 @@ func TestATryOfAMemberThatCannotJoin(t *testing.T) {
 func TestAFullTableWhoseMembersMayNotBeRead(t *testing.T) {
 	onStore(t, func(t *testing.T, store *counting) {
 		full := start(t, store, locktable.WithMaxSize(4<<10))
-		name := func(i int) string { return fmt.Sprint(i, strings.Repeat("l", 500)) }
 		for i := range 5 {
-			acquire(t, full.Lock(name(i)))
+			acquire(t, full.Lock(wide(500, i)))
 		}
 		m := start(t, private(store), locktable.WithMaxSize(4<<10))
 		for range 3 {
 			began := time.Now()
-			_, err := m.All(m.Lock(name(5)), m.Lock(name(6)), m.Lock(name(7))).Acquire(soon(t))
+			_, err := m.All(m.Lock(wide(500, 5)), m.Lock(wide(500, 6)), m.Lock(wide(500, 7))).Acquire(soon(t))
 			require.ErrorIs(t, err, locktable.ErrFull)
 			require.Less(t, time.Since(began), ttl/3)
 			time.Sleep(time.Minute)
@@ -98,15 +103,14 @@ func TestAFullTableWhoseMembersMayNotBeRead(t *testing.T) {
 func TestASmallRequestBesideALargeOne(t *testing.T) {
 	onStore(t, func(t *testing.T, store *counting) {
 		m := start(t, store, locktable.WithMaxSize(4<<10))
-		name := func(i int) string { return fmt.Sprint(i, strings.Repeat("l", 500)) }
 		for i := range 5 {
-			acquire(t, m.Lock(name(i)))
+			acquire(t, m.Lock(wide(500, i)))
 		}
 		var all sync.WaitGroup
 		all.Go(func() { acquire(t, m.Lock("first")) }) // the next ones come during its write
 		time.Sleep(time.Millisecond)
 		all.Go(func() {
-			_, err := m.All(m.Lock(name(5)), m.Lock(name(6)), m.Lock(name(7))).Acquire(soon(t))
+			_, err := m.All(m.Lock(wide(500, 5)), m.Lock(wide(500, 6)), m.Lock(wide(500, 7))).Acquire(soon(t))
 			require.ErrorIs(t, err, locktable.ErrFull)
 		})
 		time.Sleep(time.Millisecond)
@@ -163,18 +167,8 @@ func TestADeadProcessHasFilledTheTable(t *testing.T) {
 		cable := newCable(store)
 		dead := start(t, cable, locktable.WithMaxSize(4<<10))
 		dead.fails = true
-		// Until no member's row fits in. A lease that nobody refers to is freed.
-		var kept []*locktable.Lease
-		for _, name := range []string{"a-lock-of-a-process-that-fills-the-table-", ""} {
-			for i := 0; ; i++ {
-				lease, err := dead.Lock(fmt.Sprint(name, i)).Acquire(t.Context())
-				if err != nil {
-					require.ErrorIs(t, err, locktable.ErrFull)
-					break
-				}
-				kept = append(kept, lease)
-			}
-		}
+		fill(t, dead, 40)
+		fill(t, dead, 1) // no member's row fits in
 		b := start(t, store, locktable.WithMaxSize(4<<10), locktable.WithPollInterval(time.Second))
 		time.Sleep(2 * ttl) // its looks at the beginning of a term see a running member
 		cable.cut(true)
@@ -184,7 +178,6 @@ func TestADeadProcessHasFilledTheTable(t *testing.T) {
 			})
 		})
 		acquire(t, b.Lock("x"))
-		runtime.KeepAlive(kept)
 	})
 }
 
@@ -199,15 +192,7 @@ func TestARefusedRequestLooksForTheDead(t *testing.T) {
 		time.Sleep(3 * ttl)
 		dead := start(t, cable, size)
 		dead.fails = true
-		var kept []*locktable.Lease // one that nobody refers to is freed
-		for i := 0; ; i++ {
-			lease, err := dead.Lock(fmt.Sprintf("%s-%d", strings.Repeat("n", 300), i)).Acquire(t.Context())
-			if err != nil {
-				require.ErrorIs(t, err, locktable.ErrFull)
-				break
-			}
-			kept = append(kept, lease)
-		}
+		fill(t, dead, 300)
 		object := key + ".members/" + dead.MemberName()
 		renewals := store.countOf("put", object)
 		within(t, ttl, "it renews", func() bool { return store.countOf("put", object) > renewals })
@@ -217,6 +202,5 @@ func TestARefusedRequestLooksForTheDead(t *testing.T) {
 		within(t, ttl*13/10, "it is removed", func() bool { return len(inspect(t, m).Members) == 1 })
 		cable.cut(false)
 		time.Sleep(4 * ttl)
-		runtime.KeepAlive(kept)
 	})
 }

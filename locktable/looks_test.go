@@ -2,9 +2,7 @@ package locktable_test
 
 import (
 	"bytes"
-	"fmt"
 	"log/slog"
-	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -42,16 +40,8 @@ func TestLooksAtAFullTableEnd(t *testing.T) {
 	onStore(t, func(t *testing.T, store *counting) {
 		size := locktable.WithMaxSize(4 << 10)
 		holder, asks := start(t, store, size), start(t, store, size)
-		var many []*locktable.Lease
-		for i := 0; ; i++ {
-			lease, err := holder.Lock(fmt.Sprintf("%d%0200d", i, i)).Acquire(t.Context())
-			if err != nil {
-				require.ErrorIs(t, err, locktable.ErrFull)
-				break
-			}
-			many = append(many, lease)
-		}
-		_, err := asks.Lock(fmt.Sprintf("%0200d", 0)).Acquire(t.Context())
+		fill(t, holder, 200)
+		_, err := asks.Lock("another-" + wide(200, 0)).Acquire(t.Context())
 		require.ErrorIs(t, err, locktable.ErrFull)
 		looks := func(ttls time.Duration) int {
 			store.forget()
@@ -60,6 +50,5 @@ func TestLooksAtAFullTableEnd(t *testing.T) {
 		}
 		require.Greater(t, looks(2), 3)
 		require.Less(t, looks(10), 10)
-		runtime.KeepAlive(many)
 	})
 }
