@@ -122,7 +122,8 @@ func (le *Lease) Abandon() { le.t.abandon() }
 // one TTL at most. Unless you call Release yourself, the lease is not released before fn has
 // returned. Until then no other goroutine of this Lock gets the next term. Do does not release a
 // lease that was abandoned. If fn panics, Do releases the lease and re-panics. If releasing fails,
-// Do tries again until the lease would have ended, and for 30 s at most after the end of ctx.
+// Do tries again until the lease would have ended. If ctx has ended, it tries for 30 s at most,
+// which begin when fn has returned, or when ctx ends if that is later.
 //
 // Do returns fn's error unchanged if nothing else went wrong. If the lease was lost while fn ran,
 // the error matches [ErrLost] and fn's error, and its text has them in this order. If releasing

@@ -109,8 +109,9 @@ func WithReclaim() Option { return func(o *options) { o.reclaim = true } }
 func WithManualRenewal() Option { return func(o *options) { o.manual = true } }
 
 // WithSkewAllowance sets the tolerated difference between the wall clocks of this machine and of a
-// foreign client that does not write ttl: default 5 s, at most ten years. Nothing else depends on
-// wall clocks.
+// client that has written a record: default 5 s, at most ten years. It decides when a holder seems
+// to have crashed ([HeldError]), and when the lease of a foreign client that does not write ttl
+// ends. Nothing else depends on wall clocks.
 func WithSkewAllowance(d time.Duration) Option { return func(o *options) { o.skew = d } }
 
 // WithClockDrift sets the tolerated difference in clock rate between machines: the fraction by

@@ -360,14 +360,18 @@ const raiseTries = 8
 // matches [leasehold.ErrCorruptRecord]. The same holds if the object is a lock or a table of locks,
 // which Raise does not change. If the store has carried out a write whose condition did not hold,
 // the error matches [leasehold.ErrUnsafeStore]: a lower token could replace a higher one there. If
-// the key is one that stores could take for another one, such as a path with "..", the error
-// matches [leasehold.ErrPermanent], and nothing was sent.
+// the key is one that stores could take for another one, such as a path with "..", or the store has
+// a [leasehold.StoreInfo] with Err, the error matches [leasehold.ErrPermanent], and nothing was
+// sent.
 func (m *StoreMarks) Raise(ctx context.Context, resource string, token uint64) (uint64, error) {
 	key := m.prefix + resource
 	fail := func(err error) (uint64, error) { return 0, fmt.Errorf("leasehold: fencing mark %q: %w", key, err) }
 	if token == 0 || token > leasehold.MaxToken {
 		return fail(fmt.Errorf("token %d was not issued by a lock (pass Lease.Token, which is from 1 to %d)",
 			token, leasehold.MaxToken))
+	}
+	if err := leasehold.Describe(m.store).Err; err != nil {
+		return fail(fmt.Errorf("%w: %w", leasehold.ErrPermanent, err))
 	}
 	if why := storeapi.BadKey(key); why != "" { // the name may be a client's
 		return fail(fmt.Errorf("%w: the key %s", leasehold.ErrPermanent, why))

@@ -938,3 +938,20 @@ func TestAStoreThatPanics(t *testing.T) {
 		require.PanicsWithValue(t, "a bug of the store", func() { _, _ = marks.Raise(t.Context(), "a", 1) })
 	}
 }
+
+// Marks without a store, or in one that cannot work, refuse each request.
+func TestMarksWithoutAStore(t *testing.T) {
+	for name, marks := range map[string]*fencehttp.StoreMarks{
+		"zero":    {},
+		"nil":     fencehttp.NewStoreMarks(nil, "marks/"),
+		"nil S3":  fencehttp.NewStoreMarks((*leasehold.S3Store)(nil), "marks/"),
+		"no file": fencehttp.NewStoreMarks(leasehold.NewFileStore(""), "marks/"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.NotPanics(t, func() {
+				_, err := marks.Raise(t.Context(), "a", 1)
+				require.ErrorIs(t, err, leasehold.ErrPermanent)
+			})
+		})
+	}
+}

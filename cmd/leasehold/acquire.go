@@ -151,7 +151,7 @@ lock since "acquire", even if the lease had expired. If it exits with 79, the le
 an argument, the handle is read from --handle-file, or from ` +
 			handleEnv + `.
 
-With --ttl, this renewal and all later ones have that TTL, including the renewals of "hold".`,
+With a longer --ttl, this renewal and all later ones have that TTL, as do those by "hold".`,
 		Args:              given.check,
 		ValidArgsFunction: noFiles,
 		RunE: a.withHandle(&given, func(ctx context.Context, cmd *cobra.Command, h handle, store *place.Store) error {

@@ -168,15 +168,19 @@ func final(err error) bool {
 		errors.Is(err, leasehold.ErrPermanent) || errors.As(err, new(*exit.Error))
 }
 
-// retryFor bounds the tries to renew or release.
-const retryFor = 30 * time.Second
+const (
+	// retryFor bounds the tries to renew or release.
+	retryFor = 30 * time.Second
+	// maxPause is the longest pause between two of them.
+	maxPause = 5 * time.Second
+)
 
 // resume is tryResume, again and again while failures may pass.
 func (h handle) resume(ctx context.Context, store *place.Store,
 	ttl time.Duration) (lease *leasehold.Lease, found leasehold.Record, err error) {
 	ctx, cancel := context.WithTimeout(ctx, retryFor)
 	defer cancel()
-	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
+	for pause := 100 * time.Millisecond; ; pause = min(2*pause, maxPause) {
 		lease, found, err = h.tryResume(ctx, store, ttl)
 		switch {
 		case err == nil:
@@ -211,9 +215,13 @@ func (h handle) release(ctx context.Context, store *place.Store) (leasehold.Reco
 	if h.table != nil {
 		return leasehold.Record{Holder: h.table.Member.Name}, h.leave(ctx, store)
 	}
+	var own *leasehold.Record // of a release whose outcome is not known
 	for {
 		lease, found, err := h.resume(ctx, store, 0)
 		switch {
+		case own != nil && errors.Is(err, leasehold.ErrLost): // after the release, or a TTL after the renewal
+			own.ExpiresAt = time.Time{}
+			return *own, nil
 		case errors.Is(err, leasehold.ErrReleased):
 			found.ExpiresAt = time.Time{} // it may have been released since it was read
 			return found, nil
@@ -221,11 +229,15 @@ func (h handle) release(ctx context.Context, store *place.Store) (leasehold.Reco
 			return found, err
 		}
 		err = lease.Release(ctx)
+		record := lease.Record()
 		if err == nil || ctx.Err() != nil || final(err) && !errors.Is(err, leasehold.ErrLost) {
-			return lease.Record(), err
+			return record, err
 		}
 		// The store has failed for a TTL. Or between the two writes, hold has renewed the lease, or
 		// a candidate has taken the lock.
+		if own = nil; !final(err) {
+			own = &record
+		}
 	}
 }
 

@@ -215,6 +215,44 @@ func TestReleaseOutlastsAnOutage(t *testing.T) {
 	})
 }
 
+// The first write of a release shows that the term was never lost. If nothing is known of the
+// second one for a TTL, and another has the lock since, there is nothing left to release.
+func TestReleaseWhoseAnswerIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		below := leasehold.NewMemStore()
+		lock, err := leasehold.NewLock(below, "a", leasehold.WithManualRenewal(), leasehold.WithTTL(2*time.Second))
+		require.NoError(t, err)
+		lease, err := lock.Acquire(t.Context())
+		require.NoError(t, err)
+		lease.Abandon()
+		writes, began := 0, time.Now()
+		store := teststore.New(below, func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
+			if r.Puts() {
+				writes++
+			}
+			if writes < 2 || time.Since(began) > 5*time.Second {
+				return r.Send(ctx)
+			}
+			if r.Puts() && writes == 2 {
+				_, err := r.Send(ctx)
+				require.NoError(t, err)
+				next, err := leasehold.NewLock(below, "a", leasehold.WithHolder("next"))
+				require.NoError(t, err)
+				_, err = next.Acquire(ctx)
+				require.NoError(t, err)
+			}
+			return leasehold.Object{}, errors.New("connection reset")
+		})
+		h := handle{at: place.Location{Key: "a"}, term: lease.Handle()}
+		r, err := h.release(t.Context(), place.NewStore(store, nil, nil))
+		require.NoError(t, err)
+		require.True(t, r.Released())
+		require.EqualValues(t, 1, r.Token)
+		_, err = h.release(t.Context(), place.NewStore(store, nil, nil))
+		require.ErrorIs(t, err, leasehold.ErrLost, "nothing is known of the time before this call")
+	})
+}
+
 // A stranger swaps a link in between the look at a file and its opening. The link leads to another
 // handle of the user's own, which must not be used in the place of the first.
 func TestALinkThatIsSwappedIn(t *testing.T) {

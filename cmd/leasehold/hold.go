@@ -13,6 +13,7 @@ import (
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/exit"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/guard"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/place"
+	"github.com/leasehold-go/leasehold/internal/clock"
 )
 
 // defaultFor is how long hold renews by default: as long as the longest job of the hosted CI
@@ -71,16 +72,30 @@ func (a *app) holdOn(ctx context.Context, h handle, store *place.Store, until ho
 	guard.Catch(signals, guard.ToGroup, []os.Signal{syscall.SIGPIPE})
 	ctx, stop := untilSignal(ctx, signals)
 	defer stop()
-	end := time.Now().Add(until.limit)
+	return a.keepRenewing(ctx, h, store, until.limit, alive)
+}
+
+// keepRenewing renews until ctx ends, limit has passed or alive is false.
+func (a *app) keepRenewing(ctx context.Context, h handle, store *place.Store, limit time.Duration,
+	alive func() bool) error {
+	end := time.Now().Add(limit)
 	record, err := h.renew(ctx, store, 0)
+	passes := func(err error) bool { return err != nil && !final(err) && !errors.Is(err, leasehold.ErrHeld) }
+	for passes(err) && ctx.Err() == nil && time.Now().Before(end) { // hold may run in the background, without a reader
+		a.log.Warn("renewal failed", "key", h.at.Key, "err", err)
+		if err = pause(ctx, clock.System, min(maxPause, time.Until(end)), alive); err != nil {
+			break
+		}
+		record, err = h.renew(ctx, store, 0)
+	}
 	err = a.report(h, "renewing", record, err)
 	for err == nil {
-		if err = pause(ctx, min(record.TTL/3, time.Until(end)), alive); err != nil {
+		if err = pause(ctx, clock.System, min(untilRenewal(record), time.Until(end)), alive); err != nil {
 			break
 		}
 		if !time.Now().Before(end) {
 			return exit.Errorf(exit.Lost, "stopped renewing the lock %q, because --for %v has passed (it expires at "+
-				"%s; give a longer --for)", h.at.Key, until.limit, record.ExpiresAt.Format(dateTime))
+				"%s; give a longer --for)", h.at.Key, limit, record.ExpiresAt.Format(dateTime))
 		}
 		record, err = a.holdOnce(ctx, store, h, record)
 	}
@@ -115,19 +130,25 @@ func (a *app) holdOnce(ctx context.Context, store *place.Store, h handle,
 
 var errEnded = errors.New("the process has ended")
 
-// pause waits, and returns errEnded when alive is false. It looks once a second.
-func pause(ctx context.Context, d time.Duration, alive func() bool) error {
-	for until := time.Now().Add(d); ; {
+// untilRenewal is a third of the TTL after a renewal. After a failure it is a third of what remains
+// of the lease, but no less than the longest pause of resume, so that the lease outlasts an outage
+// that ends before it.
+func untilRenewal(last leasehold.Record) time.Duration {
+	return min(last.TTL/3, max(time.Until(last.ExpiresAt)/3, maxPause))
+}
+
+// pause waits, and returns errEnded when alive is false. It looks once a second. The time that the
+// machine is suspended counts, because the lease does not last longer for it.
+func pause(ctx context.Context, c clock.Clock, d time.Duration, alive func() bool) error {
+	for began := c.Now(); ; {
 		if !alive() {
 			return errEnded
 		}
-		left := time.Until(until)
+		left := d - c.Now().Elapsed(began)
 		if left <= 0 {
 			return nil
 		}
-		select {
-		case <-time.After(min(left, time.Second)):
-		case <-ctx.Done():
+		if err := c.Sleep(ctx, min(left, time.Second)); err != nil {
 			return context.Cause(ctx)
 		}
 	}

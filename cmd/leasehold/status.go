@@ -77,7 +77,7 @@ answer is already old when a script has it: to do something under the lock, use 
 			return childCode(exit.Held) // the table has shown why
 		}),
 	}
-	cmd.Flags().BoolVar(&byCode, "exit-code", false, "exit with 75 if a lock is held, and with 0 if none is")
+	cmd.Flags().BoolVar(&byCode, "exit-code", false, "exit with 75 if a lock is held or expired, else with 0")
 	return cmd
 }
 

@@ -210,8 +210,8 @@ do not read the log: begin a step that must not run without the lock with "renew
 credentials in its environment must last as long as it runs. In a container, leave --while out if
 the process is not visible from there.
 
-A renewal costs a read and a write. A release costs a read and two writes: it continues the term for
-30 s, and ends it. If the store fails between the two, the lock is free after its TTL.
+A renewal costs a read and a write. A release costs a read and two writes: it renews the lease, and
+ends the term. If the store fails between the two, the lock is free after its TTL.
 
 With --slots, --shared or --lock, the handle is for a member of the table with one lease. "renew",
 "hold" and "release" print the token of that lease. These things differ:

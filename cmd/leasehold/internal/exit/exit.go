@@ -50,7 +50,7 @@ var Codes = []struct{ Code, Meaning string }{
 	{
 		"75",
 		"another holder has the lock, even at the end of `--wait`; try again later. `status --exit-code`: a " +
-			"lock is held",
+			"lock is held or expired",
 	},
 	{"77", "the store denies access"},
 	{
