@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -16,7 +15,6 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/place"
-	"github.com/leasehold-go/leasehold/internal/testkit/teststore"
 	"github.com/leasehold-go/leasehold/locktable"
 )
 
@@ -56,40 +54,6 @@ func TestWhomOneWaitsForIsTold(t *testing.T) {
 			})
 		})
 	}
-}
-
-// While the store fails, hold goes on, and says whether the lease has run out.
-func TestHoldGoesOnWhileTheStoreFails(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		below := teststore.New(leasehold.NewMemStore(), nil)
-		store := place.NewStore(below, nil, nil)
-		lock, err := leasehold.NewLock(store, "a", leasehold.WithManualRenewal(), leasehold.WithTTL(time.Minute))
-		require.NoError(t, err)
-		lease, err := lock.Acquire(t.Context())
-		require.NoError(t, err)
-		h := handle{at: place.Location{Key: "a"}, term: lease.Handle()}
-		var said bytes.Buffer
-		a := &app{log: slog.New(slog.NewTextHandler(&said, nil))}
-		below.Fail(errors.New("connection reset"), teststore.Get)
-		last := lease.Record()
-		for range 3 { // of 30 s each
-			got, err := a.holdOnce(t.Context(), store, h, last)
-			require.NoError(t, err)
-			require.Equal(t, last, got)
-		}
-		require.Equal(t, 1, strings.Count(said.String(),
-			`msg="renewal failed" key=a token=1`), said.String())
-		require.Equal(t, 2, strings.Count(said.String(), `msg="lease expired and renewal failed"`),
-			said.String())
-		below.Fail(nil)
-		got, err := a.holdOnce(t.Context(), store, h, last)
-		require.NoError(t, err, "nobody else has had it")
-		require.True(t, got.ExpiresAt.After(time.Now()))
-		_, err = h.release(t.Context(), store)
-		require.NoError(t, err)
-		_, err = a.holdOnce(t.Context(), store, h, got)
-		require.ErrorIs(t, err, leasehold.ErrReleased)
-	})
 }
 
 // refusing is a lock of a table that crashed members have filled, until they have been watched.

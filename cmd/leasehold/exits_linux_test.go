@@ -77,9 +77,12 @@ func TestExitCodesOfEachCommandOfThePage(t *testing.T) {
 	for _, key := range []string{"held", "broken"} {
 		offline(t, "acquire", there+key).succeeds(t)
 	}
+	// As another bench of that lock takes it.
+	offline(t, "acquire", "--metadata", "purpose=leasehold bench", there+"measured-bench").succeeds(t)
 	fill := strings.NewReplacer(
-		"HELD", there+"held", "NEW", there+"new", "BROKEN", there+"broken", "LOST", lost, "RENEWED", handle("renewed"),
-		"RELEASED", handle("released"), "KEPT", handle("kept"), "PLAIN", plainFile, "THERE", there,
+		"HELD", there+"held", "MEASURED", there+"measured", "NEW", there+"new", "BROKEN", there+"broken", "LOST", lost,
+		"RENEWED", handle("renewed"), "RELEASED", handle("released"), "KEPT", handle("kept"),
+		"PLAIN", plainFile, "THERE", there,
 		"REFUSED", "s3://bucket/a?endpoint="+nobody.URL,
 		"UNKNOWN", "s3://bucket/a?endpoint=http://no-such-host.invalid",
 		"DENIED", "s3://bucket/a?endpoint="+deny.URL, "MISSING", "file:///no/such/directory/a",
@@ -89,8 +92,8 @@ func TestExitCodesOfEachCommandOfThePage(t *testing.T) {
 	everywhere := func(url string) map[string]string {
 		return map[string]string{
 			"run": "-n " + url + " -- true", "elect": "--ttl 2s " + url + " -- true", "acquire": "-n " + url,
-			"renew": url + "TERM", "release": url + "TERM", "hold": url + "TERM", "status": url, "list": url,
-			"watch": url, "break": "--token 1 " + url, "doctor": url, "bench": url,
+			"renew": url + "TERM", "release": url + "TERM", "hold": "--for 1s " + url + "TERM", "status": url,
+			"list": url, "watch": url, "break": "--token 1 " + url, "doctor": url, "bench": url,
 		}
 	}
 	provoked := map[string]map[string]string{
@@ -101,7 +104,7 @@ func TestExitCodesOfEachCommandOfThePage(t *testing.T) {
 			"list": "THERE", "watch": "NEW", "break": "--token 1 BROKEN", "doctor": "NEW",
 			"bench": "--rounds 1 --ttl 1s NEW", "man": "", "completion": "bash", "help": "", "version": "",
 		},
-		"75":  {"run": "-n HELD -- true", "acquire": "-n HELD", "status": "--exit-code HELD"},
+		"75":  {"run": "-n HELD -- true", "acquire": "-n HELD", "status": "--exit-code HELD", "bench": "MEASURED"},
 		"77":  everywhere("DENIED"),
 		"78":  everywhere("MISSING"),
 		"79":  {"renew": "LOST", "release": "LOST", "hold": "LOST"},

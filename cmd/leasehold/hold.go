@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -75,66 +76,63 @@ func (a *app) holdOn(ctx context.Context, h handle, store *place.Store, until ho
 	return a.keepRenewing(ctx, h, store, until.limit, alive)
 }
 
-// keepRenewing renews until ctx ends, limit has passed or alive is false.
+// keepRenewing renews until ctx ends, limit has passed or alive is false. A failure that may pass
+// does not end it: the lease is valid while hold starts, and hold may run in the background,
+// without a reader.
 func (a *app) keepRenewing(ctx context.Context, h handle, store *place.Store, limit time.Duration,
 	alive func() bool) error {
 	end := time.Now().Add(limit)
-	record, err := h.renew(ctx, store, 0)
-	passes := func(err error) bool { return err != nil && !final(err) && !errors.Is(err, leasehold.ErrHeld) }
-	for passes(err) && ctx.Err() == nil && time.Now().Before(end) { // hold may run in the background, without a reader
-		a.log.Warn("renewal failed", "key", h.at.Key, "err", err)
-		if err = pause(ctx, clock.System, min(maxPause, time.Until(end)), alive); err != nil {
-			break
+	var last leasehold.Record // of the last renewal
+	for {
+		record, err := h.renew(ctx, store, 0)
+		first := last.ExpiresAt.IsZero()
+		if err == nil {
+			last = record
 		}
-		record, err = h.renew(ctx, store, 0)
-	}
-	err = a.report(h, "renewing", record, err)
-	for err == nil {
-		if err = pause(ctx, clock.System, min(untilRenewal(record), time.Until(end)), alive); err != nil {
-			break
+		if first {
+			err = a.report(h, "renewing", record, err)
 		}
-		if !time.Now().Before(end) {
+		switch early := time.Now().Before(last.ExpiresAt); {
+		case errors.Is(err, leasehold.ErrReleased):
+			return nil
+		case h.table != nil && errors.Is(err, leasehold.ErrLost) && early && !h.inTable(ctx, store):
+			return nil // nothing is left of a member that has released all
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case final(err), first && errors.Is(err, leasehold.ErrHeld):
+			return err
+		case err != nil && first:
+			a.log.Warn("renewal failed", "key", h.at.Key, "err", err)
+		case err != nil:
+			text := "renewal failed"
+			if !early {
+				text = "lease expired and renewal failed"
+			}
+			a.log.Warn(text, "key", h.at.Key, "token", h.token(last), "until", last.ExpiresAt.Format(dateTime),
+				"err", err)
+		}
+		switch ended := pause(ctx, clock.System, min(untilRenewal(last), time.Until(end)), alive); {
+		case errors.Is(ended, errEnded):
+			return nil
+		case ended != nil:
+			return ended
+		case time.Now().Before(end):
+		case last.ExpiresAt.IsZero():
+			return err
+		default:
 			return exit.Errorf(exit.Lost, "stopped renewing the lock %q, because --for %v has passed (it expires at "+
-				"%s; give a longer --for)", h.at.Key, limit, record.ExpiresAt.Format(dateTime))
+				"%s; give a longer --for)", h.at.Key, limit, last.ExpiresAt.Format(dateTime))
 		}
-		record, err = a.holdOnce(ctx, store, h, record)
 	}
-	switch {
-	case errors.Is(err, leasehold.ErrReleased), errors.Is(err, errEnded):
-		return nil
-	case ctx.Err() != nil:
-		return context.Cause(ctx)
-	}
-	return err
-}
-
-// holdOnce renews once. It logs a failure that may pass, and returns no error.
-func (a *app) holdOnce(ctx context.Context, store *place.Store, h handle,
-	last leasehold.Record) (leasehold.Record, error) {
-	record, err := h.renew(ctx, store, 0)
-	early := time.Now().Before(last.ExpiresAt)
-	// Nothing is left of a member that has released all.
-	if h.table != nil && errors.Is(err, leasehold.ErrLost) && early && !h.inTable(ctx, store) {
-		err = leasehold.ErrReleased
-	}
-	if err == nil || final(err) || ctx.Err() != nil {
-		return record, err
-	}
-	text := "renewal failed"
-	if !time.Now().Before(last.ExpiresAt) {
-		text = "lease expired and renewal failed"
-	}
-	a.log.Warn(text, "key", h.at.Key, "token", h.token(last), "until", last.ExpiresAt.Format(dateTime), "err", err)
-	return last, nil
 }
 
 var errEnded = errors.New("the process has ended")
 
 // untilRenewal is a third of the TTL after a renewal. After a failure it is a third of what remains
 // of the lease, but no less than the longest pause of resume, so that the lease outlasts an outage
-// that ends before it.
+// that ends before it. The last renewal may be none.
 func untilRenewal(last leasehold.Record) time.Duration {
-	return min(last.TTL/3, max(time.Until(last.ExpiresAt)/3, maxPause))
+	return min(cmp.Or(last.TTL/3, maxPause), max(time.Until(last.ExpiresAt)/3, maxPause))
 }
 
 // pause waits, and returns errEnded when alive is false. It looks once a second. The time that the

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -54,6 +55,32 @@ func TestHoldOutlastsAnOutage(t *testing.T) {
 			require.ErrorIs(t, <-held, context.Canceled)
 		})
 	}
+}
+
+// While the store fails, hold goes on, and says whether the lease has expired. It ends when the
+// lock is released.
+func TestHoldGoesOnWhileTheStoreFails(t *testing.T) {
+	bubble.Run(t, "", func(t *testing.T) {
+		below := teststore.New(leasehold.NewMemStore(), nil)
+		store := place.NewStore(below, nil, nil)
+		lock, err := leasehold.NewLock(store, "a", leasehold.WithManualRenewal(), leasehold.WithTTL(time.Minute))
+		require.NoError(t, err)
+		lease, err := lock.Acquire(t.Context())
+		require.NoError(t, err)
+		h := handle{at: place.Location{Key: "a"}, term: lease.Handle()}
+		lease.Abandon()
+		time.AfterFunc(10*time.Second, func() { below.Fail(errors.New("connection reset"), teststore.Get) })
+		time.AfterFunc(2*time.Minute+time.Second, func() { below.Fail(nil) }) // after three renewals of 30 s each
+		var released leasehold.Record
+		time.AfterFunc(130*time.Second, func() { released, err = h.release(context.Background(), store) })
+		var said bytes.Buffer
+		a := &app{log: slog.New(slog.NewTextHandler(&said, nil))}
+		require.NoError(t, a.keepRenewing(t.Context(), h, store, time.Hour, func() bool { return true }))
+		require.NoError(t, err, "nobody else has had it")
+		require.True(t, released.Released())
+		require.Equal(t, 1, strings.Count(said.String(), `msg="renewal failed" key=a token=1`), said.String())
+		require.Equal(t, 2, strings.Count(said.String(), `msg="lease expired and renewal failed"`), said.String())
+	})
 }
 
 // A suspend of the machine does not delay the next renewal. Of the clocks that may count it, one is
