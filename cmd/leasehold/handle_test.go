@@ -16,49 +16,52 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/place"
+	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
 	"github.com/leasehold-go/leasehold/internal/testkit/teststore"
 	"github.com/leasehold-go/leasehold/locktable"
 )
 
-// meddled is a store that asks before each update whether it may go on.
-type meddled struct {
-	leasehold.Store
-	before func() error
-}
-
-func (m *meddled) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
-	if m.before != nil {
-		if err := m.before(); err != nil {
-			return "", err
-		}
-	}
-	return m.Store.PutIfMatch(ctx, key, body, etag)
-}
-
-// anHour is a term of an hour, and its store.
-func anHour(t *testing.T) (h handle, below *meddled, store *place.Store) {
-	below = &meddled{Store: leasehold.NewMemStore()}
-	store = place.NewStore(below, nil, nil)
-	lock, err := leasehold.NewLock(store, "a", leasehold.WithManualRenewal(), leasehold.WithTTL(time.Hour),
-		leasehold.WithHolder("ci"))
+// term is a term of this TTL, the lock's store, and that store as a client sees it through do.
+func term(t *testing.T, ttl time.Duration, do teststore.Do) (h handle, below leasehold.Store, store *place.Store) {
+	below = leasehold.NewMemStore()
+	lock, err := leasehold.NewLock(below, "a", leasehold.WithManualRenewal(), leasehold.WithTTL(ttl),
+		leasehold.WithHolder("ci"), leasehold.WithMetadata(map[string]string{"build": "42"}))
 	require.NoError(t, err)
 	lease, err := lock.Acquire(t.Context())
 	require.NoError(t, err)
 	lease.Abandon()
-	return handle{at: place.Location{Key: "a"}, term: lease.Handle()}, below, store
+	h = handle{at: place.Location{Key: "a"}, term: lease.Handle()}
+	return h, below, place.NewStore(teststore.New(below, do), nil, nil)
+}
+
+// beforeUpdates calls f with the number of each update before it, which fails if f does.
+func beforeUpdates(f func(n int) error) teststore.Do {
+	n := 0
+	return func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
+		if r.Op == teststore.Update {
+			n++
+			if err := f(n); err != nil {
+				return leasehold.Object{}, err
+			}
+		}
+		return r.Send(ctx)
+	}
 }
 
 // While hold renews in the background, a release takes as many tries as it needs.
 func TestReleaseBesideHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, below, store := anHour(t)
-		held := place.NewStore(below.Store, nil, nil)
+		var hold func() error
 		writes := 0
-		below.before = func() error {
-			writes++ // of which the second is a release, and the others resume the term
-			if writes != 2 && writes != 3 {
+		h, below, store := term(t, time.Hour, beforeUpdates(func(n int) error {
+			writes = n // of which the second is a release, and the others resume the term
+			if n != 2 && n != 3 {
 				return nil
 			}
+			return hold()
+		}))
+		held := place.NewStore(below, nil, nil)
+		hold = func() error {
 			_, err := h.renew(t.Context(), held, 0)
 			return err
 		}
@@ -67,8 +70,7 @@ func TestReleaseBesideHold(t *testing.T) {
 		require.True(t, r.Released())
 		require.Equal(t, "ci", r.Holder)
 		require.Equal(t, 5, writes)
-		_, err = h.renew(t.Context(), held, 0)
-		require.ErrorIs(t, err, leasehold.ErrReleased)
+		require.ErrorIs(t, hold(), leasehold.ErrReleased)
 		r, err = h.release(t.Context(), store)
 		require.NoError(t, err)
 		require.True(t, r.Released())
@@ -78,10 +80,15 @@ func TestReleaseBesideHold(t *testing.T) {
 // A renewal that has read the record before another one does not bring its TTL back.
 func TestANewTTLBesideHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, below, store := anHour(t)
-		below.before = func() error {
-			below.before = nil
-			_, err := h.renew(t.Context(), place.NewStore(below.Store, nil, nil), 2*time.Hour)
+		var lengthen func() error
+		h, below, store := term(t, time.Hour, beforeUpdates(func(n int) error {
+			if n > 1 {
+				return nil
+			}
+			return lengthen()
+		}))
+		lengthen = func() error {
+			_, err := h.renew(t.Context(), place.NewStore(below, nil, nil), 2*time.Hour)
 			return err
 		}
 		r, err := h.renew(t.Context(), store, 0)
@@ -95,14 +102,8 @@ func TestANewTTLBesideHold(t *testing.T) {
 func TestARenewalKeepsTheRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, ttl := range []time.Duration{2 * time.Second, time.Minute} { // neither is the default
-			below := leasehold.NewMemStore()
-			lock, err := leasehold.NewLock(below, "a", leasehold.WithManualRenewal(), leasehold.WithTTL(ttl),
-				leasehold.WithHolder("ci"), leasehold.WithMetadata(map[string]string{"build": "42"}))
-			require.NoError(t, err)
-			lease, err := lock.Acquire(t.Context())
-			require.NoError(t, err)
 			reads := 0
-			store := teststore.New(below, func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
+			h, _, store := term(t, ttl, func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
 				if r.Op == teststore.Get {
 					if reads++; reads == 1 {
 						return leasehold.Object{}, errors.New("503 SlowDown")
@@ -110,8 +111,7 @@ func TestARenewalKeepsTheRecord(t *testing.T) {
 				}
 				return r.Send(ctx)
 			})
-			h := handle{at: place.Location{Key: "a"}, term: lease.Handle()}
-			r, err := h.renew(t.Context(), place.NewStore(store, nil, nil), 0)
+			r, err := h.renew(t.Context(), store, 0)
 			require.NoError(t, err)
 			require.Equal(t, ttl, r.TTL)
 			require.Equal(t, "ci", r.Holder)
@@ -123,10 +123,9 @@ func TestARenewalKeepsTheRecord(t *testing.T) {
 // The read of a handle's record has the time that a lock of that TTL gives each request.
 func TestTheReadOfAHandlesRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, below, _ := anHour(t)
 		for _, ttl := range []time.Duration{0, 3 * time.Second, time.Hour} {
 			var reads []time.Duration
-			store := teststore.New(below, func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
+			h, _, store := term(t, time.Hour, func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
 				if end, _ := ctx.Deadline(); r.Op == teststore.Get {
 					reads = append(reads, time.Until(end))
 				}
@@ -136,7 +135,7 @@ func TestTheReadOfAHandlesRecord(t *testing.T) {
 			require.NoError(t, err)
 			_, err = lock.Inspect(t.Context())
 			require.NoError(t, err)
-			_, err = h.renew(t.Context(), place.NewStore(store, nil, nil), ttl)
+			_, err = h.renew(t.Context(), store, ttl)
 			require.NoError(t, err)
 			require.Len(t, reads, 2)
 			require.Equal(t, reads[0], reads[1])
@@ -147,19 +146,19 @@ func TestTheReadOfAHandlesRecord(t *testing.T) {
 // If others take the lock between the two writes of a release, nothing of theirs is released.
 func TestReleaseOfATermThatIsTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, below, store := anHour(t)
-		writes := 0
 		var next *leasehold.Lease
-		below.before = func() (err error) {
-			if writes++; writes == 2 {
-				lock, err := leasehold.NewLock(below.Store, "a", leasehold.WithHolder("next"))
+		var others leasehold.Store
+		h, below, store := term(t, time.Hour, beforeUpdates(func(n int) error {
+			if n == 2 {
+				lock, err := leasehold.NewLock(others, "a", leasehold.WithHolder("next"))
 				require.NoError(t, err)
 				require.NoError(t, lock.Break(t.Context(), 1))
 				next, err = lock.Acquire(t.Context())
 				require.NoError(t, err)
 			}
 			return nil
-		}
+		}))
+		others = below
 		_, err := h.release(t.Context(), store)
 		require.ErrorIs(t, err, leasehold.ErrLost)
 		require.ErrorContains(t, err, `by "next" with token 2`)
@@ -169,64 +168,42 @@ func TestReleaseOfATermThatIsTaken(t *testing.T) {
 }
 
 // A release of which only the first write succeeds leaves the lock taken for its TTL. The lease
-// before may last so long, and nobody shortens for others what they must wait for.
-func TestReleaseThatFailsHalfWay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h, below, store := anHour(t)
-		writes := 0
-		below.before = func() error {
-			if writes++; writes > 1 {
-				return errors.New("connection reset")
+// before may last so long, and nobody shortens for others what they must wait for. A release goes
+// on after a TTL in which the store has failed.
+func TestReleaseInAnOutage(t *testing.T) {
+	for ttl, outage := range map[time.Duration]time.Duration{time.Hour: time.Hour, 2 * time.Second: 10 * time.Second} {
+		bubble.Run(t, outage.String(), func(t *testing.T) {
+			began := time.Now()
+			h, below, store := term(t, ttl, beforeUpdates(func(n int) error {
+				if n > 1 && time.Since(began) < outage {
+					return errors.New("connection reset")
+				}
+				return nil
+			}))
+			_, err := h.release(t.Context(), store)
+			require.LessOrEqual(t, time.Since(began), retryFor+time.Second)
+			lock, wrong := leasehold.NewLock(below, "a")
+			require.NoError(t, wrong)
+			r, wrong := lock.Inspect(t.Context())
+			require.NoError(t, wrong)
+			require.Equal(t, outage < retryFor, r.Released())
+			if outage < retryFor {
+				require.NoError(t, err)
+				return
 			}
-			return nil
-		}
-		began := time.Now()
-		_, err := h.release(t.Context(), store)
-		require.ErrorContains(t, err, "connection reset")
-		require.LessOrEqual(t, time.Since(began), retryFor+time.Second)
-		lock, err := leasehold.NewLock(below.Store, "a")
-		require.NoError(t, err)
-		r, err := lock.Inspect(t.Context())
-		require.NoError(t, err)
-		require.False(t, r.Released())
-		require.Equal(t, time.Hour, r.TTL)
-	})
-}
-
-// A release goes on after a TTL in which the store has failed.
-func TestReleaseOutlastsAnOutage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		below := &meddled{Store: leasehold.NewMemStore()}
-		lock, err := leasehold.NewLock(below, "a", leasehold.WithManualRenewal(), leasehold.WithTTL(2*time.Second))
-		require.NoError(t, err)
-		lease, err := lock.Acquire(t.Context())
-		require.NoError(t, err)
-		began, writes := time.Now(), 0
-		below.before = func() error {
-			if writes++; writes > 1 && time.Since(began) < 10*time.Second {
-				return errors.New("connection reset")
-			}
-			return nil
-		}
-		h := handle{at: place.Location{Key: "a"}, term: lease.Handle()}
-		r, err := h.release(t.Context(), place.NewStore(below, nil, nil))
-		require.NoError(t, err)
-		require.True(t, r.Released())
-	})
+			require.ErrorContains(t, err, "connection reset")
+			require.Equal(t, ttl, r.TTL)
+		})
+	}
 }
 
 // The first write of a release shows that the term was never lost. If nothing is known of the
 // second one for a TTL, and another has the lock since, there is nothing left to release.
 func TestReleaseWhoseAnswerIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		below := leasehold.NewMemStore()
-		lock, err := leasehold.NewLock(below, "a", leasehold.WithManualRenewal(), leasehold.WithTTL(2*time.Second))
-		require.NoError(t, err)
-		lease, err := lock.Acquire(t.Context())
-		require.NoError(t, err)
-		lease.Abandon()
 		writes, began := 0, time.Now()
-		store := teststore.New(below, func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
+		var others leasehold.Store
+		do := func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
 			if r.Puts() {
 				writes++
 			}
@@ -236,19 +213,20 @@ func TestReleaseWhoseAnswerIsLost(t *testing.T) {
 			if r.Puts() && writes == 2 {
 				_, err := r.Send(ctx)
 				require.NoError(t, err)
-				next, err := leasehold.NewLock(below, "a", leasehold.WithHolder("next"))
+				next, err := leasehold.NewLock(others, "a", leasehold.WithHolder("next"))
 				require.NoError(t, err)
 				_, err = next.Acquire(ctx)
 				require.NoError(t, err)
 			}
 			return leasehold.Object{}, errors.New("connection reset")
-		})
-		h := handle{at: place.Location{Key: "a"}, term: lease.Handle()}
-		r, err := h.release(t.Context(), place.NewStore(store, nil, nil))
+		}
+		h, below, store := term(t, 2*time.Second, do)
+		others = below
+		r, err := h.release(t.Context(), store)
 		require.NoError(t, err)
 		require.True(t, r.Released())
 		require.EqualValues(t, 1, r.Token)
-		_, err = h.release(t.Context(), place.NewStore(store, nil, nil))
+		_, err = h.release(t.Context(), store)
 		require.ErrorIs(t, err, leasehold.ErrLost, "nothing is known of the time before this call")
 	})
 }
@@ -295,8 +273,13 @@ func TestALinkThatIsSwappedIn(t *testing.T) {
 // needs, and leaves no member that only hold keeps.
 func TestReleaseInATableBesideHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		below := &meddled{Store: leasehold.NewMemStore()}
-		store, held := place.NewStore(below, nil, nil), place.NewStore(below.Store, nil, nil)
+		below := leasehold.NewMemStore()
+		writes, meddle := 0, func() {}
+		store := place.NewStore(teststore.New(below, beforeUpdates(func(int) error {
+			meddle()
+			return nil
+		})), nil, nil)
+		held := place.NewStore(below, nil, nil)
 		table, err := locktable.New(store, "t")
 		require.NoError(t, err)
 		go func() { _ = table.Run(t.Context()) }()
@@ -307,13 +290,11 @@ func TestReleaseInATableBesideHold(t *testing.T) {
 		h, err := memberHandle(place.Location{Key: "t"}, text)
 		require.NoError(t, err)
 		require.Equal(t, lease.Token(), h.token(leasehold.Record{}))
-		writes := 0
-		below.before = func() error { // go on with the term, write the table, free the lease, free the member's lock
+		meddle = func() { // go on with the term, write the table, free the lease, free the member's lock
 			if writes++; writes == 4 {
 				_, err := h.renew(t.Context(), held, 0)
 				require.NoError(t, err)
 			}
-			return nil
 		}
 		require.True(t, h.goesOn(t.Context(), store))
 		_, err = h.release(t.Context(), store)
