@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -19,6 +18,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/tables"
 	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
 	"github.com/leasehold-go/leasehold/internal/testkit/testctx"
+	"github.com/leasehold-go/leasehold/internal/testkit/teststore"
 	"github.com/leasehold-go/leasehold/locktable"
 )
 
@@ -105,69 +105,36 @@ func TestLostReplies(t *testing.T) {
 // A write of a caller that has given up may land later. It must not hold anything by nobody's will.
 func TestLateWriteOfACancelledCaller(t *testing.T) {
 	onStore(t, func(t *testing.T, store *counting) {
-		late := &lateStore{Store: store}
+		var fails atomic.Bool
+		var first atomic.Pointer[teststore.Request] // of the writes that fail
+		late := teststore.New(store, func(ctx context.Context, r teststore.Request) (leasehold.Object, error) {
+			if r.Op != teststore.Update || r.Key != key || !fails.Load() {
+				return r.Send(ctx)
+			}
+			first.CompareAndSwap(nil, &r)
+			return leasehold.Object{}, errLost
+		})
+		late.Info = store.Info
 		a, b := start(t, late), start(t, store)
 		time.Sleep(time.Second)
 		require.NoError(t, acquire(t, a.Lock("warm")).Release(t.Context())) // it knows the current version now
-		late.set(true)
+		fails.Store(true)
 		ctx := testctx.Within(t, time.Second)
 		_, err := a.Lock("x").Acquire(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		within(t, time.Minute, "the write is under way", late.hasHeld)
-		late.set(false)
-		within(t, time.Minute, "another write has followed", func() bool { return !late.possible(t) })
-		late.held()
+		within(t, time.Minute, "the write is under way", func() bool { return first.Load() != nil })
+		fails.Store(false)
+		within(t, time.Minute, "another write has followed", func() bool {
+			now, err := store.Get(t.Context(), key)
+			require.NoError(t, err)
+			return now.ETag != first.Load().ETag
+		})
+		_, err = first.Load().Send(t.Context())
+		require.ErrorIs(t, err, leasehold.ErrPreconditionFailed)
 		time.Sleep(time.Second)
 		_, err = b.Lock("x").TryAcquire(soon(t))
 		require.NoError(t, err)
 	})
-}
-
-// lateStore lets one write of the table fail, and carries it out later if its condition still
-// holds.
-type lateStore struct {
-	leasehold.Store
-	mu   sync.Mutex
-	hold bool
-	etag string
-	held func()
-}
-
-func (l *lateStore) set(hold bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.hold = hold
-}
-
-func (l *lateStore) hasHeld() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.held != nil
-}
-
-func (*lateStore) Describe() leasehold.StoreInfo {
-	return leasehold.StoreInfo{MinTTL: time.Millisecond, Conditional: true}
-}
-
-func (l *lateStore) PutIfMatch(ctx context.Context, k string, body []byte, etag string) (string, error) {
-	l.mu.Lock()
-	hold := l.hold && k == key
-	if hold && l.held == nil {
-		l.etag = etag
-		l.held = func() { _, _ = l.Store.PutIfMatch(context.WithoutCancel(ctx), k, body, etag) }
-	}
-	l.mu.Unlock()
-	if hold {
-		return "", errLost
-	}
-	return l.Store.PutIfMatch(ctx, k, body, etag)
-}
-
-// possible reports whether the write could still be carried out.
-func (l *lateStore) possible(t *testing.T) bool {
-	obj, err := l.Get(t.Context(), key)
-	require.NoError(t, err)
-	return obj.ETag == l.etag
 }
 
 // What is removed by hand is lost at once, loudly, and never asked for again. Everybody else goes
