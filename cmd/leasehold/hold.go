@@ -99,7 +99,7 @@ func (a *app) keepRenewing(ctx context.Context, h handle, store *place.Store, li
 			return nil // nothing is left of a member that has released all
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case final(err), first && errors.Is(err, leasehold.ErrHeld):
+		case final(err):
 			return err
 		case err != nil && first:
 			a.log.Warn("renewal failed", "key", h.at.Key, "err", err)
