@@ -355,8 +355,12 @@ func TestResumeInATableThatHasChanged(t *testing.T) {
 		y := acquire(t, a.Lock("y"))
 		handle := detach(t, a)
 		overwrite(t, store, old.Body)
-		b := resume(t, store, handle)
+		var d diary
+		tab, err := locktable.Resume(store, handle, locktable.WithLogger(silent), locktable.WithObserver(d.note))
+		require.NoError(t, err)
+		b := run(t, tab)
 		leases := resumed(t, b)
+		require.Equal(t, []string{"acquired x", "acquired y", "lost y"}, d.all(), "each end has its beginning")
 		require.Len(t, leases, 2)
 		require.True(t, leases[0].Valid())
 		require.False(t, leases[1].Valid())

@@ -17,7 +17,7 @@ import (
 // and its context have become unreachable.
 type Lease struct {
 	r      *request
-	outer  *Lease          // under which this one was asked for; nil if under none
+	outer  *Lease          // under which this one was asked for, or runs its function; nil if under none
 	parent context.Context // of ctx
 	// Has the Lease as a value, so that either keeps both reachable. Nil until Context is called.
 	// The table's mutex guards it.
@@ -26,6 +26,18 @@ type Lease struct {
 
 // leaseKey is the key under which the context of a lease of this table has the Lease.
 type leaseKey struct{ t *Table }
+
+// under is the context of a function that runs under this lease, and under the leases to which ctx
+// belongs.
+func (le *Lease) under(ctx context.Context) context.Context {
+	around, _ := ctx.Value(leaseKey{le.r.t}).(*Lease)
+	for o := around; o != nil; o = o.outer {
+		if o.r == le.r { // counted once
+			return ctx
+		}
+	}
+	return context.WithValue(ctx, leaseKey{le.r.t}, &Lease{r: le.r, outer: cmp.Or(around, le.outer)})
+}
 
 // keepsOut names a lock of which a lease and its outer leases together hold too much for these
 // claims; "" if there is none.
@@ -56,7 +68,8 @@ func (le *Lease) Locks() []string { return names(le.r.claims) }
 
 // Context returns a context that ends before another request that these locks exclude can be
 // granted, unless this process is paused at that moment. Its context.Cause then matches
-// [leasehold.ErrLost] or [leasehold.ErrReleased]. Under [Lock.Do] it may also be the cause of ctx.
+// [leasehold.ErrLost] or [leasehold.ErrReleased]. Under [Lock.Do] it may also be the cause of ctx,
+// and while a function runs under the lease, the cause of the ctx of [Table.Run].
 func (le *Lease) Context() context.Context {
 	r, t := le.r, le.r.t
 	t.mu.Lock()
@@ -148,21 +161,24 @@ func (le *Lease) Release(ctx context.Context) error {
 // Do runs fn under the lease on this goroutine, then releases the lease. The context of fn descends
 // from ctx, and ends early if the lease is lost, or if the ctx of [Table.Run] ends. fn must then
 // return, because another process may soon hold the locks. The lease is not released before fn has
-// returned, unless you call Release yourself. If fn panics, Do releases the lease and re-panics.
+// returned, unless you call Release yourself. If fn panics, Do releases the lease and re-panics. Do
+// waits for 30 s at most until the release is written. Then it returns an error that matches
+// [context.DeadlineExceeded], and the table continues to release the lease.
 //
 // Do returns fn's error unchanged if nothing else went wrong. If the lease was lost while fn ran,
 // the error matches [leasehold.ErrLost] and fn's error. Do refuses a lease that has ended, or on
 // which Do was called before. It then returns an error without calling fn.
 func (le *Lease) Do(ctx context.Context, fn func(ctx context.Context, lease *Lease) error) error {
 	caller := ctx
-	ctx, cancel := context.WithCancelCause(context.WithValue(ctx, leaseKey{le.r.t}, le))
+	ctx, cancel := context.WithCancelCause(le.under(ctx))
 	defer cancel(nil)
 	leased := le.Context()
 	defer context.AfterFunc(leased, func() { cancel(context.Cause(leased)) })()
 	return le.do(ctx, caller, fn)
 }
 
-// parting bounds how long Do waits for its release to be written once ctx has ended.
+// parting bounds how long Do waits for its release to be written. A table that is damaged cannot be
+// written until a person has repaired it.
 const parting = 30 * time.Second
 
 func (le *Lease) do(ctx, caller context.Context, fn func(context.Context, *Lease) error) (err error) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
+	"github.com/leasehold-go/leasehold/internal/testkit/testctx"
 	"github.com/leasehold-go/leasehold/locktable"
 )
 
@@ -159,4 +160,52 @@ func TestAMemberThatIsCutOffCannotLeave(t *testing.T) {
 		require.ErrorContains(t, err, "was not released")
 		store.set(nil, nil)
 	})
+}
+
+// A member that does not know whether the table names it says so, and leaves its released object,
+// by which others see at once that its term has ended.
+func TestAMemberThatMayBeInTheTable(t *testing.T) {
+	ofTable := func(err error) func(op, k string) error {
+		return func(_, k string) error {
+			if k == key {
+				return err
+			}
+			return nil
+		}
+	}
+	for name, begin := range map[string]func(t *testing.T, store, cut *counting) *member{
+		"resumed, and the table was never read": func(t *testing.T, store, cut *counting) *member {
+			a := start(t, store, locktable.WithMemberName("pod"))
+			acquire(t, a.Lock("x"))
+			cut.set(ofTable(errCut), nil)
+			return resume(t, cut, detach(t, a))
+		},
+		"it has joined, and nothing is read since": func(t *testing.T, _, cut *counting) *member {
+			cut.set(nil, func(op, k string) error {
+				if k != key {
+					return nil
+				}
+				cut.set(ofTable(errCut), nil)
+				return leasehold.ErrPreconditionFailed
+			})
+			a := start(t, cut, locktable.WithMemberName("pod"))
+			_, err := a.Lock("x").Acquire(testctx.Within(t, time.Second))
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			return a
+		},
+	} {
+		bubble.Run(t, name, func(t *testing.T) {
+			store := newCounting()
+			other := start(t, store)
+			m := begin(t, store, alone(store))
+			m.fails = true
+			time.Sleep(ttl / 2)
+			got := queue(t, other, "x")
+			time.Sleep(ttl / 2)
+			require.ErrorContains(t, m.stop(), `member "pod" is still in the table`)
+			ended := time.Now()
+			<-got
+			require.LessOrEqual(t, time.Since(ended), ttl/2)
+		})
+	}
 }

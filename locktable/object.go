@@ -89,9 +89,8 @@ func (c *committer) write(base *version, d *difference) {
 		c.wakeSiblings()
 	}
 	c.mu.Lock()
-	events := c.settleResumed(nil)
+	c.settleResumed(nil)
 	c.mu.Unlock()
-	c.observeAll(events)
 }
 
 // writeFailed takes the error of a write.

@@ -107,37 +107,34 @@ func (t *Table) Leases(ctx context.Context) ([]*Lease, error) {
 // holds t.mu.
 func (r *resumed) pending() bool { return r != nil && !r.done }
 
-// resumes begins the term of a handle, if that has not been settled, and reports whether it does.
-// The caller holds t.mu.
-func (w *want) resumes(tm *term) bool {
+// resumes begins the term of a handle, if that has not been settled, and returns the events of its
+// leases. The caller holds t.mu.
+func (w *want) resumes(tm *term) (events []Event) {
 	if !w.resumed.pending() {
-		return false
+		return nil
 	}
 	for _, r := range w.resumed.requests {
 		r.term = tm
+		events = append(events, w.acquired(r))
 	}
-	return true
+	return events
 }
 
 // settleResumed notes that this process has written over what others may still write, or why the
 // last Run could not, and what that means for the leases. The caller holds t.mu.
-func (w *want) settleResumed(err error) (events []Event) {
+func (w *want) settleResumed(err error) {
 	if !w.resumed.pending() {
-		return nil
+		return
 	}
 	w.resumed.err = err
 	w.resumed.done = w.hadTerm || errors.Is(err, leasehold.ErrLost) || errors.Is(err, leasehold.ErrReleased)
 	if !w.resumed.done { // the next Run may resume it
-		return nil
+		return
 	}
 	for _, r := range w.resumed.requests {
-		switch {
-		case r.state == held && err != nil:
+		if r.state == held && err != nil {
 			w.end(r, err)
-		case r.state == held:
-			events = append(events, w.acquired(r))
 		}
 	}
 	close(w.resumed.settled)
-	return events
 }

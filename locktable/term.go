@@ -24,8 +24,21 @@ func (t *Table) serve(ctx context.Context, lease *leasehold.Lease, name tables.T
 	c := newCommitter(t, tm)
 	t.mu.Lock()
 	t.term, t.hadTerm = tm, true
-	c.joined = t.resumes(tm) // by the process before
+	resumed := t.resumes(tm)
+	c.joined = len(resumed) > 0 // by the process before
 	t.mu.Unlock()
+	c.awaitEnds = func() {}
+	completed := false
+	defer func() { // if the store or an observer panics
+		if !completed { // functions may still run, so no other term may begin before the TTL has passed
+			tm.giveUp()
+			lease.Abandon()
+			c.termEnded()
+		}
+	}()
+	begun := t.clock.Now().Mono
+	t.acts.Store(&begun) // until the end of the first step
+	t.observeAll(resumed)
 	told := make(chan struct{})
 	stopEnding := context.AfterFunc(ctx, func() {
 		defer close(told)
@@ -36,14 +49,6 @@ func (t *Table) serve(ctx context.Context, lease *leasehold.Lease, name tables.T
 			<-told
 		}
 	}
-	completed := false
-	defer func() { // if the store or an observer panics
-		if !completed { // functions may still run, so no other term may begin before the TTL has passed
-			tm.giveUp()
-			lease.Abandon()
-			c.termEnded()
-		}
-	}()
 	for done := false; !done; {
 		var wait time.Duration
 		if wait, done = c.step(ctx); wait > 0 && !done {
@@ -95,7 +100,7 @@ func (c *committer) termEnded() (forgotten bool) {
 	c.mu.Lock()
 	c.term, c.termless = nil, c.clock.Now().Mono
 	c.decide("", cmp.Or(lost, ErrNoTerm))
-	forgotten = lost == nil && !c.mustWrite && !named
+	forgotten = lost == nil && !c.mustWrite && !named && (!c.joined || !c.mustRead) // what is not known is no proof
 	wrong, unleft := lost, error(nil)
 	if c.joined && !forgotten && c.leftAt != never {
 		switch unleft = c.couldNotLeave(lost); {
@@ -109,7 +114,8 @@ func (c *committer) termEnded() (forgotten bool) {
 			}
 		}
 	}
-	events := c.settleResumed(nil)
+	c.settleResumed(nil)
+	var events []Event
 	for _, r := range c.inOrder() {
 		switch {
 		case r.state == waiting: // it is asked for anew under the next term, by another number

@@ -257,6 +257,22 @@ func TestACallUnderItsOwnLease(t *testing.T) {
 		})
 		require.ErrorIs(t, err, leasehold.ErrHeld)
 		require.ErrorContains(t, err, "would wait for itself")
+
+		// Also under leases that were acquired one beside the other.
+		x, gpu := acquire(t, a.Lock("x")), acquire(t, a.Semaphore("gpu", 2))
+		require.NoError(t, x.Do(soon(t), func(ctx context.Context, _ *locktable.Lease) error {
+			return gpu.Do(ctx, func(ctx context.Context, _ *locktable.Lease) error {
+				_, err := a.Lock("x").Acquire(ctx)
+				require.ErrorContains(t, err, "would wait for itself")
+				_, err = a.Semaphore("gpu", 2).Acquire(ctx)
+				return err
+			})
+		}))
+		own := acquire(t, a.Semaphore("gpu", 3))
+		require.NoError(t, own.Do(own.Context(), func(ctx context.Context, _ *locktable.Lease) error {
+			_, err := a.Semaphore("gpu", 3).Acquire(ctx) // its slot counts once, though both contexts have it
+			return err
+		}))
 	})
 }
 
