@@ -2,6 +2,7 @@ package leasehold_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -1386,6 +1387,22 @@ func TestAnswersOfACredentialServiceAreNotTheStores(t *testing.T) {
 				require.ErrorContains(t, err, "get credentials", op)
 			}
 		})
+	}
+}
+
+// A directory bucket has to give a session before the first request. Why it does not is told, and
+// waited for if it may pass.
+func TestADirectoryBucketThatGivesNoSession(t *testing.T) {
+	for code, final := range map[string]bool{
+		"NoSuchBucket": true, "AccessDenied": true, "RequestTimeTooSkewed": false, "SlowDown": false,
+	} {
+		status := map[string]int{"NoSuchBucket": 404, "SlowDown": 503}[code]
+		c := client(listening(t, refusal(cmp.Or(status, 403), code)), func(o *s3.Options) { o.RetryMaxAttempts = 1 })
+		_, err := leasehold.NewS3Store(c, "locks--use1-az4--x-s3").Get(t.Context(), key)
+		require.ErrorIs(t, err, leasehold.ErrPermanent)
+		require.Equal(t, !final, errors.Is(err, leasehold.ErrUnsent), code)
+		require.ErrorContains(t, err, "s3express:CreateSession")
+		require.NotContains(t, err.Error(), "no credentials")
 	}
 }
 

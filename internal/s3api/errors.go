@@ -216,6 +216,14 @@ func noCredentials(err error) (hint string, passes bool) {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return "", true
 	}
+	switch text := err.Error(); { // of a directory bucket's session, the SDK passes on only this
+	case strings.Contains(text, "s3express retrieve credentials canceled"): // ctx has ended
+		return "", true
+	case strings.Contains(text, "operation error S3: CreateSession"):
+		return "the directory bucket gives no session: check its name and the region, this machine's clock, and the " +
+				"permission s3express:CreateSession on the bucket",
+			!strings.Contains(text, "NoSuchBucket") && !strings.Contains(text, "AccessDenied")
+	}
 	reply, answered := errors.AsType[*smithyhttp.ResponseError](err)
 	if answered && (reply.HTTPStatusCode() >= 500 || reply.HTTPStatusCode() == http.StatusTooManyRequests) {
 		return "", true

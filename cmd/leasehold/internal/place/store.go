@@ -232,9 +232,12 @@ func (l Location) openS3(ctx context.Context) (*Store, error) {
 			objects = append(objects, listedKey(aws.ToString(o.Key), out.EncodingType))
 		}
 		if aws.ToBool(out.IsTruncated) {
-			next = aws.ToString(out.NextContinuationToken)
+			if next = aws.ToString(out.NextContinuationToken); next == "" {
+				err = exit.Errorf(exit.Store, "the server's list is cut off, and does not say how to continue (is the "+
+					"endpoint right? look for a proxy on the way)")
+			}
 		}
-		return objects, next, nil
+		return objects, next, err
 	}
 	if l.CreateOnly {
 		store := createonly.New(createonly.NewS3(client, l.Bucket))

@@ -2,6 +2,9 @@ package place
 
 import (
 	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -92,4 +95,23 @@ func TestListOfLocksThatOnlyCreate(t *testing.T) {
 		}
 		require.Equal(t, want, got, prefix)
 	}
+}
+
+// A server that says that there is more, and not where, must not hide locks in silence.
+func TestAListThatIsCutOffIsNotTakenForAWholeOne(t *testing.T) {
+	t.Setenv("AWS_ACCESS_KEY_ID", "a")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "s")
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "<ListBucketResult><Name>b</Name><IsTruncated>true</IsTruncated>"+
+			"<Contents><Key>a</Key></Contents></ListBucketResult>")
+	}))
+	defer server.Close()
+	at, err := ParsePrefix("s3://b/?endpoint=" + server.URL)
+	require.NoError(t, err)
+	store, err := at.Open(t.Context())
+	require.NoError(t, err)
+	defer store.Close()
+	for _, err = range store.Objects(t.Context(), "") {
+	}
+	require.ErrorContains(t, err, "cut off")
 }
