@@ -268,9 +268,9 @@ func TestACallUnderItsOwnLease(t *testing.T) {
 				return err
 			})
 		}))
-		own := acquire(t, a.Semaphore("gpu", 3))
+		own := acquire(t, a.Semaphore("cpu", 2))
 		require.NoError(t, own.Do(own.Context(), func(ctx context.Context, _ *locktable.Lease) error {
-			_, err := a.Semaphore("gpu", 3).Acquire(ctx) // its slot counts once, though both contexts have it
+			_, err := a.Semaphore("cpu", 2).Acquire(ctx) // its slot counts once, though both contexts have it
 			return err
 		}))
 	})
